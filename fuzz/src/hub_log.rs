@@ -123,12 +123,13 @@ fn append(store: &mut Store<MemorySegments>) -> Option<MailVerdict> {
         return None;
     };
     let mail = NewMail {
-        to: Addr::Player(PLAYER),
+        to: Addr::Player(PLAYER).into(),
         node,
         epoch,
         seq: mail_mark.next(),
         settled: mail_mark,
         expires: UnixTime::from_millis(u64::MAX),
+        priority: 0,
         body: Redacted(bytes::Bytes::from_static(BODY)),
     };
     match run(store, StoreOp::Append(vec![mail])) {

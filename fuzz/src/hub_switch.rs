@@ -138,6 +138,10 @@ mod tests {
         let stats = world.hub.stats();
         assert_eq!((stats.mail_stored, stats.mail_given), (1, 1));
         assert_eq!(world.store.mail_count(), 0, "acknowledged");
+        let world = live(include_bytes!("../corpus/hub_switch/mail_to_many"));
+        let stats = world.hub.stats();
+        assert_eq!((stats.mail_stored, stats.mail_given), (3, 1));
+        assert_eq!(world.store.mail_count(), 2, "one has acknowledged");
         let world = live(include_bytes!("../corpus/hub_switch/call_and_answer"));
         let stats = world.hub.stats();
         assert_eq!((stats.calls, stats.calls_failed), (1, 0));

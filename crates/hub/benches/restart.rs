@@ -123,12 +123,14 @@ fn fill(folder: &Path, mails: u64) -> Result<(), Box<dyn Error>> {
         let batch = (next..=last).map(|seq| NewMail {
             to: Addr::Player(ClientId(
                 generator.below(players).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            )),
+            ))
+            .into(),
             node: NODE,
             epoch,
             seq: SenderSeq(seq),
             settled: SenderSeq(seq - 1),
             expires: UnixTime::from_secs(2_000_000_000),
+            priority: 0,
             body: BODY.into(),
         });
         let append = Command::Store(StoreOp::Append(batch.collect()));

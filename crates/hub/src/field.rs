@@ -58,6 +58,8 @@ numbers! {
     KvRequest(u64);
     /// The node's number of a watch: 1 for the first of its run.
     WatchId(u64);
+    /// A group of players. The application chooses the number.
+    GroupId(u64);
 }
 
 impl SenderSeq {
@@ -291,8 +293,7 @@ impl core::error::Error for NameError {}
 
 /// Address of a message.
 ///
-/// Encoding: one byte for the kind, then 8 bytes, 32 bytes or a [`Name`]. Code 4 is reserved for
-/// groups.
+/// Encoding: one byte for the kind, then 8 bytes, 32 bytes or a [`Name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Addr {
@@ -304,6 +305,8 @@ pub enum Addr {
     Service(Name),
     /// All nodes but the sender.
     Topic(Name),
+    /// For mail, the mailboxes of the group's members.
+    Group(GroupId),
 }
 
 impl Addr {
@@ -313,6 +316,7 @@ impl Addr {
             1 => Ok(Self::Node(NodeId(reader.array()?))),
             2 => Ok(Self::Service(Name::decode(reader)?)),
             3 => Ok(Self::Topic(Name::decode(reader)?)),
+            4 => Ok(Self::Group(GroupId(reader.u64()?))),
             code => Err(DecodeError::Addr(code)),
         }
     }
@@ -325,6 +329,7 @@ impl Encode for Addr {
             Self::Node(node) => (1, node),
             Self::Service(name) => (2, name),
             Self::Topic(name) => (3, name),
+            Self::Group(group) => (4, group),
         };
         out.fields(&[&kind, address]);
     }

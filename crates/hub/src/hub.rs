@@ -2,6 +2,7 @@
 
 mod clock;
 mod config;
+mod fanout;
 mod kv;
 mod link;
 mod membership;
@@ -28,6 +29,7 @@ use crate::record::{CallError, DownReason, StatsToHub, ToHub, ToNode};
 use crate::store::{Command, Completed, Outcome, StoreError, StoreOp};
 use clock::{ClockVerdict, WallClock};
 pub use config::{DuplicateClaim, HubConfig, HubEvent, HubStats};
+use fanout::Fanout;
 use kv::{Caller, Kv, Request, Room, exchange};
 pub use kv::{KvConfig, KvStats};
 use link::{Link, LinkState, Member, Watchers};
@@ -70,6 +72,7 @@ pub struct Hub {
     watchers: Watchers,
     topics: Topics,
     kv: Kv,
+    fanout: Fanout,
     /// Unfinished work for players of disconnected nodes.
     sweeps: VecDeque<Sweep>,
     /// When the next part of a sweep is due.
@@ -153,6 +156,7 @@ impl Hub {
             claims: Claims::default(),
             watchers: Watchers::default(),
             topics: Topics::default(),
+            fanout: Fanout::default(),
             sweeps: VecDeque::new(),
             next_sweep: now,
             lease_ends: BTreeMap::new(),
@@ -257,7 +261,8 @@ impl Hub {
             ToHub::Leave => self.on_leave(id),
             ToHub::Call(call) => self.on_call(id, call),
             ToHub::Reply { request, result } => self.on_reply(id, request, result),
-            ToHub::Mail(mail) => self.on_mail(id, &mail),
+            ToHub::Mail(mail) => self.on_mail(id, mail.into()),
+            ToHub::MailMany(mail) => self.on_mail(id, mail.into()),
             ToHub::MailAck { player, upto } => self.on_mail_ack(id, player, upto),
             ToHub::Claim(claim) => self.on_claim(id, claim),
             ToHub::Release { player, claim } => self.on_release(id, player, claim),
@@ -390,6 +395,9 @@ impl Hub {
         self.mail_ready.append(&mut self.retry_reads);
         if self.next_expiry <= now {
             self.next_expiry = now + EXPIRY;
+            if let Some(event) = self.fanout.take_event() {
+                self.event(event);
+            }
             self.expire();
         }
     }

@@ -39,9 +39,12 @@ pub use segment::{FileError, MemorySegments, SegmentFile, SegmentId, SnapshotId}
 
 use crate::field::{LogId, MailSeq};
 use crate::kv::KvKey;
-use format::{LogRecord, Start, StoredKv, StoredMail};
+use crate::record::PlayerList;
+use format::{LogRecord, Start, StoredKv, StoredMail, StoredMailing};
 use index::Place;
-pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, StateKind, total_bytes};
+pub(crate) use index::{
+    Index, MailEntry, NODE_BYTES, Refused, StateKind, mail_bytes, mailing_bytes, total_bytes,
+};
 use kv::KvPlace;
 use snapshot::Snapshots;
 
@@ -256,7 +259,7 @@ impl<F: SegmentFile> Log<F> {
         entry: &MailEntry,
         buf: &'b mut Vec<u8>,
     ) -> Result<StoredMail<'b>, ReadFailure> {
-        let len = usize::try_from(entry.len).map_err(|_| ReadFailure::Corrupt)?;
+        let len = usize::try_from(entry.size.record_bytes()).map_err(|_| ReadFailure::Corrupt)?;
         buf.clear();
         buf.resize(len, 0);
         let place = entry.place;
@@ -265,6 +268,9 @@ impl<F: SegmentFile> Log<F> {
             .map_err(|_| ReadFailure::Unreadable)?;
         match format::decode(buf, place.segment, place.offset) {
             Ok((LogRecord::Mail(mail), _)) if (mail.player, mail.seq) == (player, seq) => Ok(mail),
+            Ok((LogRecord::Mailing(mailing), _)) if mailing.seq == seq => {
+                mailing.for_player(player).ok_or(ReadFailure::Corrupt)
+            }
             _ => Err(ReadFailure::Corrupt),
         }
     }
@@ -349,6 +355,7 @@ impl<F: SegmentFile> Log<F> {
         self.segments.insert(segment, len);
         self.end = 0;
         let start = LogRecord::Start(Start {
+            version: format::VERSION,
             boot: self.index.boot,
             last_mail: self.index.last_mail,
             log: self.index.log,
@@ -420,14 +427,7 @@ impl<F: SegmentFile> Log<F> {
                 segment: oldest,
                 offset: self.copied,
             };
-            let is_live = if let LogRecord::Mail(mail) = &record {
-                self.index.is_live_at(mail.player, mail.seq, place)
-            } else if let LogRecord::KvSet(stored) = &record {
-                self.index.kv.is_live_at(&stored.key, place)
-            } else {
-                false
-            };
-            if is_live && self.append(&record, Purpose::Data).is_err() {
+            if self.copy_record(record, place).is_err() {
                 return false;
             }
             self.copied = self.copied.saturating_add(whole as u64);
@@ -436,5 +436,47 @@ impl<F: SegmentFile> Log<F> {
         // If nothing was read, this is the end, or corrupt: mail behind it stays here.
         let moved = rest.len() < bytes.len() && self.copied < len;
         self.flush().is_ok() && moved
+    }
+
+    /// Copies a record for the mails of it that are stored at `place`.
+    fn copy_record(&mut self, record: LogRecord<'_>, place: Place) -> Result<(), AppendError> {
+        match record {
+            LogRecord::Mail(mail) if self.index.is_live_at(mail.player, mail.seq, place) => {
+                self.append(&LogRecord::Mail(mail), Purpose::Data)
+            }
+            LogRecord::Mailing(mailing) => {
+                let is_live =
+                    |player: &ClientId| self.index.is_live_at(*player, mailing.seq, place);
+                let players: Vec<_> = mailing.players.iter().filter(is_live).collect();
+                let mut ids = Vec::new();
+                let Some(players) = PlayerList::encode_into(&players, &mut ids) else {
+                    return Ok(());
+                };
+                let copy = StoredMailing {
+                    players,
+                    part: None,
+                    ..mailing
+                };
+                self.append(&LogRecord::Mailing(copy), Purpose::Data)
+            }
+            LogRecord::KvSet(stored) if self.index.kv.is_live_at(&stored.key, place) => {
+                self.append(&LogRecord::KvSet(stored), Purpose::Data)
+            }
+            LogRecord::Mail(_)
+            | LogRecord::KvSet(_)
+            | LogRecord::KvDelete { .. }
+            | LogRecord::KvMark(_)
+            | LogRecord::Start(_)
+            | LogRecord::Ready
+            | LogRecord::Boot(_)
+            | LogRecord::Node(_)
+            | LogRecord::Ack { .. }
+            | LogRecord::Dropped(_)
+            | LogRecord::Refusal { .. }
+            | LogRecord::PartRefusal { .. }
+            | LogRecord::Counts { .. }
+            | LogRecord::Total { .. }
+            | LogRecord::Time(_) => Ok(()),
+        }
     }
 }

@@ -23,11 +23,12 @@ use crate::field::{
 };
 use crate::join_file::JoinFile;
 use crate::record::{
-    BODY_BYTES_MAX, CallError, CallRequest, Delivery, DownReason, META_BYTES_MAX, MailVerdict,
-    Request, RevokeReason, StatsToNode, ToHub, ToNode,
+    BODY_BYTES_MAX, CallError, CallRequest, Delivery, DownReason, META_BYTES_MAX, MailTo,
+    MailVerdict, PlayerList, Request, RevokeReason, StatsToNode, ToHub, ToNode,
 };
 pub use config::{
-    ClaimId, DialError, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError, Ticket,
+    ClaimId, DialError, MailOptions, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError,
+    Ticket,
 };
 pub use kv::{KvAnswer, KvClient, KvClientConfig};
 use link::LinkState;
@@ -226,12 +227,39 @@ impl Node {
         if body.len() > BODY_BYTES_MAX {
             return Err(SendError::TooLong(body.into()));
         }
-        let bytes = self.outgoing.bytes().saturating_add(body.len());
-        if self.outgoing.len() >= self.config.mails_max || bytes > self.config.mail_bytes_max {
-            return Err(SendError::Full(body.into()));
+        let (to, priority) = (MailTo::One(Addr::Player(player)), 0);
+        let options = MailOptions { ttl, priority };
+        self.outgoing.push(to, options, body, &self.config)
+    }
+
+    /// Sends `body` to the mailbox of each of `players`. The hub stores it once for all of them.
+    ///
+    /// [`NodeEvent::MailStored`] follows if all mailboxes have it,
+    /// [`MailRefused`](NodeEvent::MailRefused) if none has, else
+    /// [`MailPartRefused`](NodeEvent::MailPartRefused). Use it with one player for a mail with a
+    /// priority. Otherwise as [`mail`](Self::mail).
+    ///
+    /// # Errors
+    ///
+    /// As [`mail`](Self::mail); or if there are no players or more than 4,096. Each player takes 8
+    /// bytes of the 64 KiB.
+    pub fn mail_many(
+        &mut self,
+        now: Instant,
+        players: &[ClientId],
+        body: Bytes,
+        options: MailOptions,
+    ) -> Result<SenderSeq, SendError> {
+        self.advance(now);
+        let mut ids = Vec::new();
+        let Some(players) = PlayerList::encode_into(players, &mut ids) else {
+            return Err(SendError::Players(body.into()));
+        };
+        if body.len() > players.body_bytes_max() {
+            return Err(SendError::TooLong(body.into()));
         }
-        let ttl_s = u32::try_from(ttl.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
-        Ok(self.outgoing.push(player, ttl_s, body))
+        let to = MailTo::Many(players.to_ids());
+        self.outgoing.push(to, options, body, &self.config)
     }
 
     /// Sends `body` to all other nodes that have joined, at most once; it is not stored.
@@ -586,6 +614,9 @@ impl Node {
                 verdict,
                 retry_ms,
             } => self.on_settled((first, last), verdict, retry_ms),
+            ToNode::MailPartRefused { seq, part } => {
+                self.events.extend(self.outgoing.settle_part(seq, &part));
+            }
             ToNode::Deliver(delivery) => self.on_delivery(&delivery),
             ToNode::Granted {
                 player,

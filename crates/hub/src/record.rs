@@ -6,6 +6,7 @@
 
 mod kv;
 mod live;
+mod mail;
 mod presence;
 mod stats;
 mod to_hub;
@@ -17,7 +18,8 @@ use wire::{Encode, Reader, Writer};
 
 use crate::field::{CountKey, DecodeError, Name, Redacted, decode_list, encode_list};
 pub use kv::{KvItem, KvToHub, KvToNode};
-pub use live::{LiveOutcome, LiveToHub, LiveToNode, PlayerList};
+pub use live::{LiveOutcome, LiveToHub, LiveToNode, PlayerIds, PlayerList};
+pub use mail::{GROUP_BODY_BYTES_MAX, MailManySubmission, MailTo, PartRefusal, Recipients};
 pub use presence::{NodeFilter, PlayerFilter, PresenceFilter};
 pub use stats::{StatsToHub, StatsToNode};
 pub use to_hub::{CallRequest, ClaimRequest, Join, MailSubmission, ToHub};
@@ -146,8 +148,10 @@ choices! {
     MailRefusal {
         /// The mailbox is full.
         MailboxFull = 1, "the mailbox is full";
-        /// The address is not a player.
-        Address = 2, "mail goes to players only";
+        /// The address is neither a player nor a group.
+        Address = 2, "mail goes to players and groups only";
+        /// The group has no member.
+        NoMember = 3, "the group has no member";
     }
 }
 
@@ -266,6 +270,8 @@ pub mod code {
     pub const COUNTS: u8 = 0x0b;
     /// Node: a live message to one or more players.
     pub const FORWARD: u8 = 0x10;
+    /// Node: a mail to several players or a group, stored once.
+    pub const MAIL_MANY: u8 = 0x12;
     /// Node: cancels a call.
     pub const CANCEL: u8 = 0x13;
     /// Node: subscribes to a topic.
@@ -339,6 +345,8 @@ pub mod code {
     pub const MISSED: u8 = 0x55;
     /// Hub: a player of this node is to be disconnected.
     pub const HUB_KICK: u8 = 0x56;
+    /// Hub: the verdict on a mail that some of its recipients' mailboxes rejected.
+    pub const MAIL_PART_REFUSED: u8 = 0x57;
     /// Hub: a write of a key has ended, or a request has failed.
     pub const KV_DONE: u8 = 0x58;
     /// Hub: a key with its value.
@@ -360,7 +368,6 @@ pub mod code {
     ///
     /// | code | record |
     /// |---|---|
-    /// | 0x12 | mail to a list of players, body stored once |
     /// | 0x1f, 0x5e-0x5f | KV |
     /// | 0x20-0x23 | groups: join, leave, list, send |
     /// | 0x2a-0x2b | statistics |
@@ -368,8 +375,7 @@ pub mod code {
     /// | 0x60-0x63 | group answers |
     /// | 0x6a-0x6b | statistics |
     /// | 0x70-0x77 | hub to hub |
-    pub const RESERVED: [(u8, u8); 10] = [
-        (0x12, 0x12),
+    pub const RESERVED: [(u8, u8); 9] = [
         (0x1f, 0x1f),
         (0x20, 0x23),
         (0x2a, 0x2b),

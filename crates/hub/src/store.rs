@@ -1,6 +1,7 @@
 //! Executes the hub's store commands: a batch of commands, one sync, then the outcomes.
 
 mod kv;
+mod mailbox;
 mod op;
 #[cfg(test)]
 mod tests;
@@ -10,16 +11,17 @@ use std::collections::VecDeque;
 
 use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
-use crate::field::{Addr, BatchSeq, CountKey, Epoch, LogId, MailSeq, Redacted, SenderSeq};
-use crate::log::format::{HEAD_BYTES, LogRecord, NodeRun, PAYLOAD_BYTES_MAX, StoredMail};
+use crate::field::{BatchSeq, CountKey, Epoch, LogId, MailSeq, SenderSeq};
+use crate::log::format::{LogRecord, NodeRun, PAYLOAD_BYTES_MAX};
 use crate::log::{
-    AppendError, Log, NODE_BYTES, Purpose, REFUSAL_BYTES, ReadFailure, Recovery, SegmentFile,
-    StateKind, total_bytes,
+    AppendError, Log, NODE_BYTES, Purpose, ReadFailure, Recovery, SegmentFile, StateKind,
+    total_bytes,
 };
-use crate::record::{MailRefusal, MailVerdict};
+use crate::record::MailVerdict;
 
 pub use crate::log::OpenFailure;
 pub use kv::KvStoreConfig;
+pub use mailbox::OnFull;
 pub use op::{
     Command, Completed, KvOp, KvOutcome, Mail, NewMail, Outcome, Settled, StoreError, StoreOp,
 };
@@ -59,12 +61,16 @@ pub struct Store<F> {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct StoreStats {
-    /// Mails stored.
+    /// Mails stored, one for each recipient.
     pub stored: u64,
     /// Mails that were stored before.
     pub duplicates: u64,
-    /// Mails rejected permanently.
+    /// Mails rejected permanently, one for each recipient.
     pub refused: u64,
+    /// Stored mails dropped from full mailboxes, see [`OnFull::DropOldest`].
+    pub dropped_oldest: u64,
+    /// Stored mails dropped from full mailboxes, see [`OnFull::DropLowestPriority`].
+    pub dropped_low_priority: u64,
     /// Mails not stored for now.
     pub busy: u64,
     /// Mails deleted because they expired.
@@ -367,7 +373,8 @@ impl<F: SegmentFile> Store<F> {
         let entries = self.log.index.mails_after(player, after);
         let entries: Vec<_> = entries.take(READ_MAILS_MAX.saturating_add(1)).collect();
         for (seq, entry) in entries {
-            let len = usize::try_from(entry.len).unwrap_or(usize::MAX);
+            // Reading a mail reads the whole record that it shares.
+            let len = usize::try_from(entry.size.record_bytes()).unwrap_or(usize::MAX);
             // At least one, so that a large mail does not block its mailbox.
             if !mails.is_empty()
                 && (bytes.saturating_add(len) > bytes_max || mails.len() >= READ_MAILS_MAX)
@@ -423,93 +430,24 @@ impl From<AppendError> for StoreError {
     }
 }
 
-/// Most refusals kept for one node until its sender knows them.
-const REFUSED_MAX: usize = 1_024;
-
 impl<F: SegmentFile> Store<F> {
     fn append(&mut self, mail: &NewMail) -> Settled {
-        let verdict = self.judge(mail).unwrap_or(MailVerdict::Busy);
-        if verdict == MailVerdict::Busy {
+        let judged = self.judge(mail);
+        let judged = judged.unwrap_or_else(|_| MailVerdict::Busy.into());
+        if judged.verdict == MailVerdict::Busy {
             self.stats.busy = self.stats.busy.saturating_add(1);
         }
         Settled {
             node: mail.node,
             epoch: mail.epoch,
             seq: mail.seq,
-            to: mail.to,
-            verdict,
+            to: mail.to.clone(),
+            verdict: judged.verdict,
+            part: judged.part,
+            dropped: judged.dropped,
         }
-    }
-
-    /// Returns the verdict; an error means "not now".
-    fn judge(&mut self, mail: &NewMail) -> Result<MailVerdict, StoreError> {
-        let index = &mut self.log.index;
-        let state = index.node(mail.node).ok_or(StoreError::Busy)?;
-        if state.run.epoch != mail.epoch {
-            return Ok(MailVerdict::Busy);
-        }
-        index.forget_refusals(mail.node, mail.settled);
-        let state = index.node(mail.node).ok_or(StoreError::Busy)?;
-        if mail.seq <= state.run.mail_mark {
-            self.stats.duplicates = self.stats.duplicates.saturating_add(1);
-            let refused = state.refused.get(&mail.seq).copied();
-            return Ok(refused.map_or(MailVerdict::Stored, MailVerdict::Refused));
-        }
-        // Out of order, it would overtake mails that are not stored. The sender's `settled` counts
-        // too, so that a sender can continue with a hub with a replaced disk.
-        if mail.seq != state.run.mail_mark.max(mail.settled).next() {
-            return Ok(MailVerdict::Busy);
-        }
-        let Addr::Player(player) = mail.to else {
-            return self.refuse(mail, MailRefusal::Address);
-        };
-        let mailbox = index.mailbox(player);
-        let len = (mail.body.0.len() as u64).saturating_add(MAIL_HEAD_BYTES);
-        if mailbox.count >= self.config.mailbox_mails_max
-            || mailbox.bytes.saturating_add(len) > self.config.mailbox_bytes_max
-        {
-            return self.refuse(mail, MailRefusal::MailboxFull);
-        }
-        if index.live_bytes().saturating_add(len) > self.config.live_bytes_max
-            || index.mail_count() >= self.config.mails_max
-        {
-            return Ok(MailVerdict::Busy);
-        }
-        let record = LogRecord::Mail(StoredMail {
-            seq: MailSeq(index.last_mail.0.saturating_add(1)),
-            player,
-            expires: mail.expires,
-            node: mail.node,
-            epoch: mail.epoch,
-            sender_seq: mail.seq,
-            body: Redacted(&mail.body),
-        });
-        self.log.append(&record, Purpose::Data)?;
-        self.stats.stored = self.stats.stored.saturating_add(1);
-        Ok(MailVerdict::Stored)
-    }
-
-    /// Records the refusal, so that a resent mail is not taken for a stored one.
-    fn refuse(&mut self, mail: &NewMail, reason: MailRefusal) -> Result<MailVerdict, StoreError> {
-        let node = self.log.index.node(mail.node);
-        if node.is_some_and(|state| state.refused.len() >= REFUSED_MAX) {
-            return Ok(MailVerdict::Busy);
-        }
-        self.check_state_room(StateKind::Refusals, REFUSAL_BYTES)?;
-        let record = LogRecord::Refusal {
-            node: mail.node,
-            epoch: mail.epoch,
-            seq: mail.seq,
-            reason,
-        };
-        self.log.append(&record, Purpose::Data)?;
-        self.stats.refused = self.stats.refused.saturating_add(1);
-        Ok(MailVerdict::Refused(reason))
     }
 }
-
-/// Size of a mail's record without its body, bytes.
-const MAIL_HEAD_BYTES: u64 = HEAD_BYTES as u64 + 69;
 
 /// Limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -521,11 +459,15 @@ pub struct StoreConfig {
     /// 30,000 nodes. Larger segments are removed later and recover more slowly, since each start
     /// rewrites the newest one.
     pub segment_bytes: u64,
-    /// Mails in one mailbox. Default 1,024. Further ones are rejected.
+    /// Mails in one mailbox. Default 1,024.
     pub mailbox_mails_max: u32,
-    /// Size of one mailbox in the log, bytes. Default 1 MiB.
+    /// Size of one mailbox, bytes. Default 1 MiB. Each mail counts about 77 bytes and its
+    /// body; if several players share its body, rounded up to a 127th of the shared record.
     pub mailbox_bytes_max: u64,
-    /// Size of all stored mail in the log, bytes. Default 1 GiB. Disk use is at most twice that and
+    /// What happens to a mail for a full mailbox. Default: its sender is rejected.
+    pub on_full: OnFull,
+    /// Size of all stored mail in the log, bytes. Default 1 GiB. A body that several mailboxes share
+    /// counts once. Disk use is at most twice that and
     /// a few segments.
     pub live_bytes_max: u64,
     /// Mails in all mailboxes. Default 4 million. Each takes 33 to 50 bytes of memory.
@@ -554,6 +496,7 @@ impl Default for StoreConfig {
             segment_bytes: 16 << 20,
             mailbox_mails_max: 1_024,
             mailbox_bytes_max: 1 << 20,
+            on_full: OnFull::RejectSender,
             live_bytes_max: 1 << 30,
             mails_max: 4_000_000,
             snapshot_after: 16 << 20,

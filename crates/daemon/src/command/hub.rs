@@ -10,7 +10,8 @@ mod watch;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use hub::OnFull;
 
 use super::host::HostPort;
 use super::log::log;
@@ -101,9 +102,34 @@ pub struct RunHub {
     /// Private key of the certificate, PEM, mode 0600.
     #[arg(long, value_name = "FILE", requires = "http_certificate")]
     http_certificate_key: Option<PathBuf>,
+    /// What happens to a mail for a full mailbox.
+    #[arg(long, value_enum, default_value_t)]
+    mailbox_full: MailboxFull,
     /// Ends in order when stdin closes.
     #[arg(long)]
     end_with_stdin: bool,
+}
+
+/// What happens to a mail for a full mailbox.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum MailboxFull {
+    /// Its sender is rejected.
+    #[default]
+    Reject,
+    /// The oldest mails are dropped.
+    DropOldest,
+    /// Mails of a lower priority are dropped.
+    DropLowestPriority,
+}
+
+impl From<MailboxFull> for OnFull {
+    fn from(policy: MailboxFull) -> Self {
+        match policy {
+            MailboxFull::Reject => Self::RejectSender,
+            MailboxFull::DropOldest => Self::DropOldest,
+            MailboxFull::DropLowestPriority => Self::DropLowestPriority,
+        }
+    }
 }
 
 impl HubCommand {
@@ -156,6 +182,7 @@ impl RunHub {
         {
             options.nats = self.nats.config();
         }
+        options.store.on_full = self.mailbox_full.into();
         options.listen = self.listen.as_ref().map(HostPort::listen).transpose()?;
         options.api = self.api()?;
         let stdin = self.end_with_stdin.then(StdinEnd::watch).transpose()?;

@@ -410,6 +410,9 @@ impl StreamApplication<Hub> for HubApplication {
                      stays so for hours"
                 );
             }
+            HubEvent::MailDropped { count } => {
+                tracing::warn!(count, "full mailboxes dropped mail");
+            }
             HubEvent::StoreFailed => {
                 tracing::error!("the disk has failed");
                 self.failure.try_send(()).unwrap_or_default();

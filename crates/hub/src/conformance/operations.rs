@@ -67,7 +67,8 @@ fn join(backend: &mut impl Backend, instance: u64) -> Epoch {
 
 fn mail(epoch: Epoch, seq: u64, player: u64, body: &[u8]) -> NewMail {
     NewMail {
-        to: Addr::Player(ClientId(player)),
+        to: Addr::Player(ClientId(player)).into(),
+        priority: 0,
         node: NODE,
         epoch,
         seq: SenderSeq(seq),
@@ -205,7 +206,7 @@ fn refusals_are_final_and_recorded(subject: &mut impl Subject) {
         panic!("a name");
     };
     let misdirected = NewMail {
-        to: Addr::Topic(topic),
+        to: Addr::Topic(topic).into(),
         ..mail(epoch, 1, 9, b"")
     };
     let full = u64::from(MAILBOX_MAILS_MAX) + 2;

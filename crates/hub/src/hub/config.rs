@@ -171,6 +171,13 @@ pub enum HubEvent {
         /// The revision of the change.
         result: Result<Revision, KvError>,
     },
+    /// Full mailboxes have dropped mails for others, see
+    /// [`StoreConfig::on_full`](crate::StoreConfig::on_full). Reported at most once a second. Their senders
+    /// and players get no report.
+    MailDropped {
+        /// Mails dropped since the last event.
+        count: u64,
+    },
     /// The disk has failed. End the process and restart it from the disk's contents.
     StoreFailed,
     /// The disk of statistics has failed. Mail, calls and presence continue; nodes keep their samples
@@ -191,10 +198,13 @@ pub struct HubStats {
     pub calls_failed: u64,
     /// Replies to calls that are not open.
     pub replies_unknown: u64,
-    /// Mails stored on disk.
+    /// Mails stored on disk, one for each recipient.
     pub mail_stored: u64,
-    /// Mails rejected permanently.
+    /// Mails rejected permanently, one for each recipient.
     pub mail_refused: u64,
+    /// Stored mails that full mailboxes dropped for others, see
+    /// [`StoreConfig::on_full`](crate::StoreConfig::on_full).
+    pub mail_dropped: u64,
     /// Mails rejected with `Busy`; the sender retries.
     pub mail_busy: u64,
     /// Mails delivered to nodes, including repeats.

@@ -186,6 +186,13 @@ impl Link {
         }
     }
 
+    /// Notes that the mail has a verdict.
+    pub(super) fn note_settled(&mut self, seq: SenderSeq) {
+        if let Some(member) = self.member_mut() {
+            member.settled = member.settled.max(seq);
+        }
+    }
+
     /// Queues the outcome of a live message; consecutive messages with equal outcomes share a
     /// record.
     pub(super) fn push_outcome(&mut self, live: LiveSeq, outcome: LiveOutcome) {

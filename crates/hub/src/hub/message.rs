@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wire::{ClientId, ConnectionId, NodeId};
 
+use super::fanout::Submission;
 use super::link::Link;
 use super::table::{Claim, Generation, MailRead, OpenCall, Pending, Reading};
 use super::{Hub, encode, round_robin};
@@ -12,10 +13,10 @@ use crate::field::{
     Addr, BatchSeq, CallId, CountKey, LiveSeq, MailSeq, Name, Redacted, RequestId, SenderSeq,
 };
 use crate::record::{
-    CallError, CallRequest, Delivery, DownReason, LiveOutcome, LiveToHub, LiveToNode,
-    MailSubmission, MailVerdict, PlayerList, Request, TOPICS_MAX, ToNode,
+    CallError, CallRequest, Delivery, DownReason, LiveOutcome, LiveToHub, LiveToNode, MailVerdict,
+    PartRefusal, PlayerList, Request, TOPICS_MAX, ToNode,
 };
-use crate::store::{Completed, Mail, NewMail, Outcome, Settled, StoreOp};
+use crate::store::{Completed, Mail, Outcome, Settled, StoreOp};
 
 /// Size of one mailbox read, bytes in the log.
 const READ_BYTES_MAX: usize = 64 * 1_024;
@@ -371,18 +372,18 @@ impl Hub {
                     .min_by_key(|id| self.calls.load(*id))
                     .ok_or(CallError::Unreachable)
             }
-            Addr::Topic(_) => Err(CallError::Unreachable),
+            Addr::Topic(_) | Addr::Group(_) => Err(CallError::Unreachable),
         }
     }
 
-    pub(super) fn on_mail(&mut self, id: ConnectionId, mail: &MailSubmission<'_>) {
+    pub(super) fn on_mail(&mut self, id: ConnectionId, mail: Submission<'_>) {
         let Some(link) = self.links.get(&id) else {
             return;
         };
         let (Some(member), node) = (link.member(), link.node) else {
             return;
         };
-        let epoch = member.epoch;
+        let run = (node, member.epoch);
         // One link may use as much as is left for all others: however many flood, some room
         // remains.
         let own_bytes = self.ops.mail_bytes_of(id);
@@ -392,6 +393,7 @@ impl Hub {
         // All mail expires, so none is accepted without a wall clock.
         let may_store = has_room && !self.is_draining();
         let Some(now) = self.unix_now().filter(|_| may_store) else {
+            self.stats.mail_busy = self.stats.mail_busy.saturating_add(1);
             self.settle(id, mail.seq, MailVerdict::Busy);
             return;
         };
@@ -399,16 +401,7 @@ impl Hub {
             0 => self.config.mail_ttl,
             secs => Duration::from_secs(secs.into()).min(self.config.mail_ttl),
         };
-        let mail = NewMail {
-            to: mail.to,
-            node,
-            epoch,
-            seq: mail.seq,
-            settled: mail.settled,
-            expires: now + ttl,
-            body: mail.body.to_bytes(),
-        };
-        self.ops.stage(id, mail);
+        self.ops.stage(id, mail.into_mail(run, now + ttl));
     }
 
     /// Reports verdicts to the senders, and reads the mailboxes of players that are claimed.
@@ -419,9 +412,16 @@ impl Hub {
                     .member(id)
                     .is_some_and(|member| member.epoch == one.epoch)
             {
-                self.settle(id, one.seq, one.verdict);
+                self.fanout.count(one, &mut self.stats);
+                match &one.part {
+                    Some(part) => self.settle_part(id, one.seq, part),
+                    None => self.settle(id, one.seq, one.verdict),
+                }
             }
-            if let (Addr::Player(player), MailVerdict::Stored) = (one.to, one.verdict) {
+            if one.verdict != MailVerdict::Stored {
+                continue;
+            }
+            for player in one.to.players() {
                 // A node that mails to its own player may wait until that is delivered.
                 if let Some(claim) = self.claims.get_mut(player)
                     && claim.node == one.node
@@ -735,23 +735,23 @@ impl Hub {
     }
 
     fn settle(&mut self, id: ConnectionId, seq: SenderSeq, verdict: MailVerdict) {
-        let count = match verdict {
-            MailVerdict::Stored => &mut self.stats.mail_stored,
-            MailVerdict::Refused(_) => &mut self.stats.mail_refused,
-            MailVerdict::Busy => &mut self.stats.mail_busy,
-        };
-        *count = count.saturating_add(1);
         if let Some(link) = self.links.get_mut(&id) {
             link.settle(seq, verdict);
-            if let Some(member) = link.member_mut()
-                && verdict != MailVerdict::Busy
-            {
-                member.settled = member.settled.max(seq);
+            if verdict != MailVerdict::Busy {
+                link.note_settled(seq);
             }
             self.ready.insert(id);
             if link.outbox_bytes() > self.config.link_bytes_max.saturating_mul(2) {
                 self.close(id, DownReason::Overrun);
             }
         }
+    }
+
+    fn settle_part(&mut self, id: ConnectionId, seq: SenderSeq, part: &PartRefusal) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.note_settled(seq);
+        }
+        let part = part.clone();
+        self.send(id, &ToNode::MailPartRefused { seq, part });
     }
 }

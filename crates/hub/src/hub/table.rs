@@ -8,8 +8,8 @@ use wire::{ClientId, CommandId, ConnectionId, Instant, NodeId};
 
 use super::ENTRY_BYTES;
 use super::kv::KvPending;
-use crate::field::{BatchSeq, CallId, ClaimNumber, Lease, MailSeq, RequestId, SenderSeq};
-use crate::record::MailVerdict;
+use crate::field::{Addr, BatchSeq, CallId, ClaimNumber, Lease, MailSeq, RequestId, SenderSeq};
+use crate::record::{MailTo, MailVerdict, PlayerList};
 use crate::store::{Command, NewMail, Settled, StoreOp};
 
 /// Open calls, and ended calls with a request that still occupies an outbox.
@@ -450,20 +450,36 @@ impl Ops {
 }
 
 /// The verdict on a mail that the store did not accept.
-const fn busy(mail: &NewMail) -> Settled {
+fn busy(mail: &NewMail) -> Settled {
     Settled {
         node: mail.node,
         epoch: mail.epoch,
         seq: mail.seq,
-        to: mail.to,
+        to: mail.to.clone(),
         verdict: MailVerdict::Busy,
+        part: None,
+        dropped: 0,
     }
 }
 
-/// Memory of a mail; an empty body is not free.
-const fn cost(mail: &NewMail) -> usize {
-    mail.body.0.len().saturating_add(MAIL_BYTES)
+/// Memory of a mail; an empty body is not free. Each recipient is charged, too, since the store visits
+/// each mailbox.
+fn cost(mail: &NewMail) -> usize {
+    let recipients = match &mail.to {
+        MailTo::One(Addr::Group(_)) => PlayerList::LEN_MAX,
+        MailTo::One(_) => 1,
+        MailTo::Many(players) => players.list().len(),
+    };
+    let recipients = recipients.saturating_sub(1).saturating_mul(RECIPIENT_BYTES);
+    mail.body
+        .0
+        .len()
+        .saturating_add(MAIL_BYTES)
+        .saturating_add(recipients)
 }
+
+/// Charge for each further recipient of a mail, bytes.
+const RECIPIENT_BYTES: usize = 64;
 
 /// How much of something each key uses; no entry is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]

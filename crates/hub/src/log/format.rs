@@ -10,14 +10,16 @@
 //! Big-endian. The checksum (RFC 3720, appendix B.4: Castagnoli) covers the segment's number, the
 //! record's offset, the length and the payload, so a record is valid only where it was written. A
 //! length of zero ends a segment, which is allocated full of zeros. The first byte of the payload
-//! is its code; codes 16-19 and 24-35 are reserved for mail to many, groups, statistics and upkeep.
+//! is its code; codes 24-35 are reserved for groups, statistics and upkeep.
 
 use wire::{ClientId, InstanceId, NodeId, Reader, UnixTime, Writer};
 
 use super::segment::SegmentId;
 use crate::field::{BatchSeq, CountKey, DecodeError, Epoch, LogId, MailSeq, Redacted, SenderSeq};
 use crate::kv::{KvKey, KvLease};
-use crate::record::{MailRefusal, RECORD_BYTES_MAX, decode_counts, encode_counts};
+use crate::record::{
+    MailRefusal, PartRefusal, PlayerList, RECORD_BYTES_MAX, decode_counts, encode_counts,
+};
 
 /// Bytes before a payload.
 pub const HEAD_BYTES: usize = 8;
@@ -103,11 +105,31 @@ pub enum LogRecord<'a> {
     },
     /// The number of the last change of a key: `code 1, sequence 8`.
     KvMark(u64),
+    /// A mail to several players, or with a priority: `code 1, seq 8, expires ms 8, node 32, epoch
+    /// 4, sender seq 8, priority 1, players, is part 1 [, refusal], body...`
+    Mailing(StoredMailing<'a>),
+    /// A mail that some of its recipients' mailboxes rejected: `code 1, node 32, epoch 4, sender
+    /// seq 8, refusal`.
+    PartRefusal {
+        /// The sending node.
+        node: NodeId,
+        /// The epoch of its run.
+        epoch: Epoch,
+        /// The sender's number.
+        seq: SenderSeq,
+        /// The recipients that were rejected.
+        part: PartRefusal,
+    },
+    /// Mails that full mailboxes dropped for others: `code 1, count 2, (player 8, seq 8)...`; at
+    /// least one and at most [`DROPS_MAX`].
+    Dropped(Vec<(ClientId, MailSeq)>),
 }
 
 /// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
+    /// Version of the format, from 1 to [`VERSION`].
+    pub version: u16,
     /// Starts of the hub.
     pub boot: u32,
     /// The last mail number assigned.
@@ -165,6 +187,32 @@ pub struct StoredKv<'a> {
     pub value: Redacted<&'a [u8]>,
 }
 
+/// A mail in the log that is stored once for several players, or that has a priority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredMailing<'a> {
+    /// Its number in each of the mailboxes.
+    pub seq: MailSeq,
+    /// When it expires.
+    pub expires: UnixTime,
+    /// The sending node.
+    pub node: NodeId,
+    /// The epoch of its run.
+    pub epoch: Epoch,
+    /// The sender's number.
+    pub sender_seq: SenderSeq,
+    /// Its priority.
+    pub priority: u8,
+    /// The players with this mail in their mailboxes.
+    pub players: PlayerList<'a>,
+    /// The recipients that were rejected, if any. Copies of the record leave it out.
+    pub part: Option<PartRefusal>,
+    /// The payload.
+    pub body: Redacted<&'a [u8]>,
+}
+
+/// Most mails of one [`LogRecord::Dropped`].
+pub const DROPS_MAX: usize = 4_096;
+
 const START: u8 = 0;
 const READY: u8 = 1;
 const BOOT: u8 = 2;
@@ -178,6 +226,9 @@ const TIME: u8 = 9;
 const KV_SET: u8 = 20;
 const KV_DELETE: u8 = 21;
 const KV_MARK: u8 = 22;
+const MAILING: u8 = 16;
+const PART_REFUSAL: u8 = 17;
+const DROPPED: u8 = 18;
 
 /// Why no record was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,8 +324,8 @@ impl<'a> LogRecord<'a> {
     fn encode_payload(&self, out: &mut Writer<'_>) {
         match self {
             Self::Start(it) => {
-                out.fields(&[&START, &MAGIC, &VERSION, &it.boot, &it.last_mail, &it.log]);
-                out.u64(it.time.as_millis());
+                out.fields(&[&START, &MAGIC, &it.version, &it.boot, &it.last_mail]);
+                out.fields(&[&it.log, &it.time.as_millis()]);
             }
             Self::Ready => out.u8(READY),
             Self::Boot(boot) => out.fields(&[&BOOT, boot]),
@@ -311,6 +362,21 @@ impl<'a> LogRecord<'a> {
             }
             Self::KvDelete { sequence, key } => out.fields(&[&KV_DELETE, sequence, key]),
             Self::KvMark(sequence) => out.fields(&[&KV_MARK, sequence]),
+            Self::Mailing(it) => it.encode(out),
+            Self::PartRefusal {
+                node,
+                epoch,
+                seq,
+                part,
+            } => out.fields(&[&PART_REFUSAL, node, epoch, seq, part]),
+            Self::Dropped(mails) => {
+                out.u8(DROPPED);
+                // At most `DROPS_MAX`.
+                out.u16(u16::try_from(mails.len()).unwrap_or(u16::MAX));
+                for (player, seq) in mails {
+                    out.fields(&[player, seq]);
+                }
+            }
         }
     }
 
@@ -360,6 +426,14 @@ impl<'a> LogRecord<'a> {
                 key: KvKey::decode(&mut reader)?,
             },
             KV_MARK => Self::KvMark(reader.u64()?),
+            MAILING => Self::Mailing(StoredMailing::decode(&mut reader)?),
+            PART_REFUSAL => Self::PartRefusal {
+                node: NodeId(reader.array()?),
+                epoch: Epoch(reader.u32()?),
+                seq: SenderSeq(reader.u64()?),
+                part: PartRefusal::decode(&mut reader)?,
+            },
+            DROPPED => Self::Dropped(decode_drops(&mut reader)?),
             code => return Err(DecodeError::Code(code)),
         };
         reader.finish(DecodeError::Trailing)?;
@@ -367,12 +441,24 @@ impl<'a> LogRecord<'a> {
     }
 }
 
+fn decode_drops(reader: &mut Reader<'_>) -> Result<Vec<(ClientId, MailSeq)>, DecodeError> {
+    let count = usize::from(reader.u16()?);
+    if count == 0 || count > DROPS_MAX {
+        return Err(DecodeError::Count);
+    }
+    (0..count)
+        .map(|_| Ok((ClientId(reader.u64()?), MailSeq(reader.u64()?))))
+        .collect()
+}
+
 impl Start {
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        if reader.array()? != MAGIC || !(VERSION_MIN..=VERSION).contains(&reader.u16()?) {
+        let (magic, version) = (reader.array()?, reader.u16()?);
+        if magic != MAGIC || !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(DecodeError::Code(START));
         }
         Ok(Self {
+            version,
             boot: reader.u32()?,
             last_mail: MailSeq(reader.u64()?),
             log: LogId(reader.u64()?),
@@ -391,6 +477,49 @@ impl<'a> StoredMail<'a> {
             epoch: Epoch(reader.u32()?),
             sender_seq: SenderSeq(reader.u64()?),
             body: Redacted(reader.take_rest()),
+        })
+    }
+}
+
+impl<'a> StoredMailing<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            seq: MailSeq(reader.u64()?),
+            expires: UnixTime::from_millis(reader.u64()?),
+            node: NodeId(reader.array()?),
+            epoch: Epoch(reader.u32()?),
+            sender_seq: SenderSeq(reader.u64()?),
+            priority: reader.u8()?,
+            players: PlayerList::decode(reader)?,
+            part: match reader.u8()? {
+                0 => None,
+                1 => Some(PartRefusal::decode(reader)?),
+                flag => return Err(DecodeError::Choice(flag)),
+            },
+            body: Redacted(reader.take_rest()),
+        })
+    }
+
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.fields(&[&MAILING, &self.seq, &self.expires.as_millis(), &self.node]);
+        out.fields(&[&self.epoch, &self.sender_seq, &self.priority, &self.players]);
+        match &self.part {
+            None => out.u8(0),
+            Some(part) => out.fields(&[&1_u8, part]),
+        }
+        out.fields(&[&self.body]);
+    }
+
+    /// Returns the mail as one of its players has it.
+    pub(crate) fn for_player(&self, player: ClientId) -> Option<StoredMail<'a>> {
+        self.players.contains(player).then_some(StoredMail {
+            seq: self.seq,
+            player,
+            expires: self.expires,
+            node: self.node,
+            epoch: self.epoch,
+            sender_seq: self.sender_seq,
+            body: self.body,
         })
     }
 }

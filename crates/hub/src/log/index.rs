@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use wire::{ClientId, Encode, NodeId, UnixTime, Writer};
 
-use super::format::{HEAD_BYTES, LogRecord, NodeRun, StoredMail};
+use super::format::{HEAD_BYTES, LogRecord, NodeRun, StoredMail, StoredMailing};
 use super::kv::KvTable;
 use super::mails::Mails;
 use super::segment::SegmentId;
+use super::snapshot_format::{IndexEntry, MailSize};
 use crate::field::{CountKey, Epoch, LogId, MailSeq, SenderSeq};
-use crate::record::MailRefusal;
+use crate::record::{MailRefusal, PartRefusal};
 
 /// State as of the last record: the position of each stored mail, and all small state.
 ///
@@ -45,14 +46,35 @@ pub(crate) enum StateKind {
 pub(crate) struct NodeState {
     pub(crate) run: NodeRun,
     /// Rejected mails up to the mark that the sender may not know of.
-    pub(crate) refused: BTreeMap<SenderSeq, MailRefusal>,
+    pub(crate) refused: BTreeMap<SenderSeq, Refused>,
+    /// Size of these in a log, bytes.
+    pub(crate) refused_bytes: u64,
+}
+
+/// A mail that was rejected, by all recipients or by some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    All(MailRefusal),
+    Part(PartRefusal),
+}
+
+impl Refused {
+    /// Returns its size in a log, bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::All(_) => REFUSAL_BYTES,
+            // One byte of the first is the reason.
+            Self::Part(part) => {
+                REFUSAL_BYTES.saturating_add(part.encoded_bytes().saturating_sub(1) as u64)
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MailEntry {
     pub(crate) place: Place,
-    /// Length of its record, bytes.
-    pub(crate) len: u32,
+    pub(crate) size: MailSize,
     /// In whole seconds, rounded up.
     pub(crate) expires: UnixTime,
 }
@@ -92,29 +114,32 @@ impl Index {
             LogRecord::Boot(boot) => self.boot = self.boot.max(*boot),
             LogRecord::Node(run) => self.on_node(*run),
             LogRecord::Mail(mail) => {
-                self.on_mail(mail);
-                let entry = MailEntry {
-                    place,
-                    len,
-                    expires: mail.expires,
-                };
-                self.mails.insert(mail.player, mail.seq, &entry);
+                let entry = self.on_mail(mail, place, len);
+                self.mails.put(entry);
+            }
+            LogRecord::Mailing(mailing) => {
+                for entry in self.on_mailing(mailing, place, len) {
+                    self.mails.put(entry);
+                }
             }
             LogRecord::Ack { player, upto } => self.mails.acknowledge(*player, *upto),
+            LogRecord::Dropped(mails) => {
+                for (player, seq) in mails {
+                    self.mails.remove(*player, *seq);
+                }
+            }
             LogRecord::Refusal {
                 node,
                 epoch,
                 seq,
                 reason,
-            } => {
-                self.settle(*node, *epoch, *seq);
-                if let Some(node) = self.nodes.get_mut(node)
-                    && node.run.epoch == *epoch
-                    && node.refused.insert(*seq, *reason).is_none()
-                {
-                    self.refusal_bytes = self.refusal_bytes.saturating_add(REFUSAL_BYTES);
-                }
-            }
+            } => self.on_refused((*node, *epoch), *seq, Refused::All(*reason)),
+            LogRecord::PartRefusal {
+                node,
+                epoch,
+                seq,
+                part,
+            } => self.on_refused((*node, *epoch), *seq, Refused::Part(part.clone())),
             LogRecord::Counts {
                 node,
                 batch,
@@ -142,12 +167,7 @@ impl Index {
             let refusals = state
                 .refused
                 .iter()
-                .map(|(seq, reason)| LogRecord::Refusal {
-                    node: state.run.node,
-                    epoch: state.run.epoch,
-                    seq: *seq,
-                    reason: *reason,
-                });
+                .map(|(seq, refused)| refusal_record(&state.run, *seq, refused.clone()));
             core::iter::once(LogRecord::Node(state.run)).chain(refusals)
         });
         let totals = self.totals.iter().map(|(key, total)| LogRecord::Total {
@@ -164,8 +184,9 @@ impl Index {
             while let Some(first) = state.refused.first_entry()
                 && *first.key() <= settled
             {
-                first.remove();
-                self.refusal_bytes = self.refusal_bytes.saturating_sub(REFUSAL_BYTES);
+                let bytes = first.remove().bytes();
+                state.refused_bytes = state.refused_bytes.saturating_sub(bytes);
+                self.refusal_bytes = self.refusal_bytes.saturating_sub(bytes);
             }
         }
     }
@@ -249,12 +270,12 @@ impl Index {
         let state = NodeState {
             run,
             refused: BTreeMap::new(),
+            refused_bytes: 0,
         };
         match self.nodes.insert(run.node, state) {
             None => self.node_bytes = self.node_bytes.saturating_add(NODE_BYTES),
             Some(old) => {
-                let refused = (old.refused.len() as u64).saturating_mul(REFUSAL_BYTES);
-                self.refusal_bytes = self.refusal_bytes.saturating_sub(refused);
+                self.refusal_bytes = self.refusal_bytes.saturating_sub(old.refused_bytes);
             }
         }
     }
@@ -267,10 +288,53 @@ impl Index {
         }
     }
 
-    /// Notes the numbers of a mail, without its position.
-    pub(super) fn on_mail(&mut self, mail: &StoredMail<'_>) {
+    fn on_refused(&mut self, run: (NodeId, Epoch), seq: SenderSeq, refused: Refused) {
+        self.settle(run.0, run.1, seq);
+        if let Some(state) = self.nodes.get_mut(&run.0)
+            && state.run.epoch == run.1
+        {
+            let bytes = refused.bytes();
+            if state.refused.insert(seq, refused).is_none() {
+                state.refused_bytes = state.refused_bytes.saturating_add(bytes);
+                self.refusal_bytes = self.refusal_bytes.saturating_add(bytes);
+            }
+        }
+    }
+
+    /// Notes the numbers of a mail, and returns its position, to be put into the mailbox.
+    pub(super) fn on_mail(&mut self, mail: &StoredMail<'_>, place: Place, len: u32) -> IndexEntry {
         self.last_mail = self.last_mail.max(mail.seq);
         self.settle(mail.node, mail.epoch, mail.sender_seq);
+        let entry = MailEntry {
+            place,
+            size: MailSize::own(len),
+            expires: mail.expires,
+        };
+        IndexEntry::new(mail.player, mail.seq, &entry)
+    }
+
+    /// The same for a mail to several players.
+    pub(super) fn on_mailing<'a>(
+        &mut self,
+        mailing: &StoredMailing<'a>,
+        place: Place,
+        len: u32,
+    ) -> impl Iterator<Item = IndexEntry> + use<'a> {
+        self.last_mail = self.last_mail.max(mailing.seq);
+        self.settle(mailing.node, mailing.epoch, mailing.sender_seq);
+        if let Some(part) = &mailing.part {
+            let run = (mailing.node, mailing.epoch);
+            self.on_refused(run, mailing.sender_seq, Refused::Part(part.clone()));
+        }
+        let size = MailSize::of(mailing.players.len(), len, mailing.body.len());
+        let entry = MailEntry {
+            place,
+            size: size.with_priority(mailing.priority),
+            expires: mailing.expires,
+        };
+        let seq = mailing.seq;
+        let players = mailing.players.iter();
+        players.map(move |player| IndexEntry::new(player, seq, &entry))
     }
 
     fn set_total(&mut self, key: &CountKey, total: u64) {
@@ -280,6 +344,56 @@ impl Index {
             self.total_bytes = self.total_bytes.saturating_add(total_bytes(key));
             self.totals.insert(key.clone(), total);
         }
+    }
+}
+
+/// Returns the size of a mail in a mailbox, bytes: that of a record of its own.
+pub(crate) fn mail_bytes(body_bytes: usize) -> u32 {
+    let bytes = body_bytes.saturating_add(MAIL_HEAD_BYTES);
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// Returns the size of a record for `players` players, bytes.
+pub(crate) fn mailing_bytes(players: usize, body_bytes: usize) -> u32 {
+    let list = players.saturating_mul(size_of::<ClientId>());
+    let bytes = MAILING_HEAD_BYTES
+        .saturating_add(list)
+        .saturating_add(body_bytes);
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// Size of a [`LogRecord::Mailing`] without its players and its body, bytes.
+const MAILING_HEAD_BYTES: usize = HEAD_BYTES + 65;
+
+/// Size of a [`LogRecord::Mail`] without its body, bytes.
+const MAIL_HEAD_BYTES: usize = HEAD_BYTES + 69;
+
+impl MailSize {
+    /// Creates the size of a mail in a record for `players` players.
+    pub(crate) fn of(players: usize, record_bytes: u32, body_bytes: usize) -> Self {
+        if players > 1 {
+            Self::shared(record_bytes, mail_bytes(body_bytes))
+        } else {
+            Self::own(record_bytes)
+        }
+    }
+}
+
+fn refusal_record(run: &NodeRun, seq: SenderSeq, refused: Refused) -> LogRecord<'static> {
+    let (node, epoch) = (run.node, run.epoch);
+    match refused {
+        Refused::All(reason) => LogRecord::Refusal {
+            node,
+            epoch,
+            seq,
+            reason,
+        },
+        Refused::Part(part) => LogRecord::PartRefusal {
+            node,
+            epoch,
+            seq,
+            part,
+        },
     }
 }
 

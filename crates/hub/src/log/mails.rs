@@ -49,10 +49,6 @@ const BLOCK_STEP: usize = 16;
 
 impl Mails {
     /// Inserts a mail; a copy replaces its original.
-    pub(crate) fn insert(&mut self, player: ClientId, seq: MailSeq, entry: &MailEntry) {
-        self.put(IndexEntry::new(player, seq, entry));
-    }
-
     pub(super) fn put(&mut self, entry: IndexEntry) {
         let key = entry.key();
         self.sizes.add(&entry);
@@ -422,8 +418,10 @@ struct Sizes {
     live_bytes: u64,
     /// Number of the segment that `live` begins with.
     first: u32,
-    /// Bytes of mail by segment.
+    /// Bytes of mail by segment. A record that several mails share counts once.
     live: VecDeque<u64>,
+    /// How many mails are left of each record that several share, by segment and offset.
+    shared: BTreeMap<(u32, u32), u32>,
     /// Sizes of the mailboxes with more than [`LONG`] mails, and of those that were as long and still
     /// have half of that. Others are counted when they are needed.
     long: BTreeMap<ClientId, Mailbox>,
@@ -436,7 +434,18 @@ impl Sizes {
     /// Adds `entry`, without its mailbox.
     fn add(&mut self, entry: &IndexEntry) {
         self.count = self.count.saturating_add(1);
-        self.live_bytes = self.live_bytes.saturating_add(entry.len.into());
+        if entry.size.is_shared() {
+            let left = self
+                .shared
+                .entry((entry.segment, entry.offset))
+                .or_default();
+            *left = left.saturating_add(1);
+            if *left > 1 {
+                return;
+            }
+        }
+        let bytes = u64::from(entry.size.record_bytes());
+        self.live_bytes = self.live_bytes.saturating_add(bytes);
         if self.live.is_empty() {
             self.first = entry.segment;
         }
@@ -450,17 +459,28 @@ impl Sizes {
             self.live.resize(position.saturating_add(1), 0);
         }
         if let Some(live) = self.live.get_mut(position) {
-            *live = live.saturating_add(entry.len.into());
+            *live = live.saturating_add(bytes);
         }
     }
 
     fn release(&mut self, entry: &IndexEntry) {
         self.count = self.count.saturating_sub(1);
-        self.live_bytes = self.live_bytes.saturating_sub(entry.len.into());
+        let place = (entry.segment, entry.offset);
+        if entry.size.is_shared()
+            && let Some(left) = self.shared.get_mut(&place)
+        {
+            *left = left.saturating_sub(1);
+            if *left > 0 {
+                return;
+            }
+            self.shared.remove(&place);
+        }
+        let bytes = u64::from(entry.size.record_bytes());
+        self.live_bytes = self.live_bytes.saturating_sub(bytes);
         let position = entry.segment.saturating_sub(self.first);
         let position = usize::try_from(position).unwrap_or(usize::MAX);
         if let Some(live) = self.live.get_mut(position) {
-            *live = live.saturating_sub(entry.len.into());
+            *live = live.saturating_sub(bytes);
         }
         while self.live.front() == Some(&0) {
             self.live.pop_front();
@@ -498,12 +518,12 @@ impl Sizes {
 impl Mailbox {
     fn add(&mut self, entry: &IndexEntry) {
         self.count = self.count.saturating_add(1);
-        self.bytes = self.bytes.saturating_add(entry.len.into());
+        self.bytes = self.bytes.saturating_add(entry.size.mail_bytes().into());
     }
 
     fn remove(&mut self, entry: &IndexEntry) {
         self.count = self.count.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(entry.len.into());
+        self.bytes = self.bytes.saturating_sub(entry.size.mail_bytes().into());
     }
 }
 
@@ -521,7 +541,7 @@ impl IndexEntry {
             seq,
             segment: u32::try_from(entry.place.segment.0).unwrap_or(u32::MAX),
             offset: u32::try_from(entry.place.offset).unwrap_or(u32::MAX),
-            len: entry.len,
+            size: entry.size,
             expires_s: u32::try_from(entry.expires.as_millis().div_ceil(1_000)).unwrap_or(NEVER),
         }
     }
@@ -540,7 +560,7 @@ impl IndexEntry {
                 segment: SegmentId(self.segment.into()),
                 offset: self.offset.into(),
             },
-            len: self.len,
+            size: self.size,
             expires,
         }
     }

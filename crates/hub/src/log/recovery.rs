@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::format::{self, HEAD_BYTES, LogRecord, ReadError};
-use super::index::{Index, MailEntry, Place};
+use super::index::{Index, Place};
 use super::segment::{FileError, SegmentFile, SegmentId};
 use super::snapshot_format::IndexEntry;
 use super::{AppendError, Log};
@@ -177,6 +177,7 @@ struct Replay<'a> {
 enum Change {
     Stored(IndexEntry),
     Acknowledged(ClientId, MailSeq),
+    Dropped(ClientId, MailSeq),
 }
 
 /// Changes that are gathered at most.
@@ -191,31 +192,37 @@ impl<'a> Replay<'a> {
     }
 
     fn apply(&mut self, record: &LogRecord<'_>, place: Place, len: u32) {
-        let change = match record {
+        match record {
             LogRecord::Mail(mail) => {
-                self.index.on_mail(mail);
-                let expires = mail.expires;
-                let entry = MailEntry {
-                    place,
-                    len,
-                    expires,
-                };
-                Change::Stored(IndexEntry::new(mail.player, mail.seq, &entry))
+                let entry = self.index.on_mail(mail, place, len);
+                self.changes.push(Change::Stored(entry));
             }
-            LogRecord::Ack { player, upto } => Change::Acknowledged(*player, *upto),
+            LogRecord::Mailing(mailing) => {
+                let entries = self.index.on_mailing(mailing, place, len);
+                self.changes.extend(entries.map(Change::Stored));
+            }
+            LogRecord::Ack { player, upto } => {
+                self.changes.push(Change::Acknowledged(*player, *upto));
+            }
+            LogRecord::Dropped(mails) => {
+                let dropped = mails
+                    .iter()
+                    .map(|(player, seq)| Change::Dropped(*player, *seq));
+                self.changes.extend(dropped);
+            }
             LogRecord::Start(_)
             | LogRecord::Ready
             | LogRecord::Boot(_)
             | LogRecord::Node(_)
             | LogRecord::Refusal { .. }
+            | LogRecord::PartRefusal { .. }
             | LogRecord::Counts { .. }
             | LogRecord::Total { .. }
             | LogRecord::Time(_)
             | LogRecord::KvSet(_)
             | LogRecord::KvDelete { .. }
-            | LogRecord::KvMark(_) => return self.index.apply(record, place, len),
-        };
-        self.changes.push(change);
+            | LogRecord::KvMark(_) => self.index.apply(record, place, len),
+        }
         if self.changes.len() >= CHANGES_MAX {
             self.flush();
         }
@@ -225,12 +232,13 @@ impl<'a> Replay<'a> {
         // Stable: changes of one mailbox stay in order.
         self.changes.sort_by_key(|change| match change {
             Change::Stored(entry) => entry.player,
-            Change::Acknowledged(player, _) => *player,
+            Change::Acknowledged(player, _) | Change::Dropped(player, _) => *player,
         });
         for change in self.changes.drain(..) {
             match change {
                 Change::Stored(entry) => self.index.mails.put(entry),
                 Change::Acknowledged(player, upto) => self.index.mails.acknowledge(player, upto),
+                Change::Dropped(player, seq) => self.index.mails.remove(player, seq),
             }
         }
     }
@@ -357,10 +365,13 @@ const fn is_state(record: &LogRecord<'_>) -> bool {
         | LogRecord::Ready
         | LogRecord::Node(_)
         | LogRecord::Refusal { .. }
+        | LogRecord::PartRefusal { .. }
         | LogRecord::Total { .. }
         | LogRecord::KvMark(_) => true,
         LogRecord::Boot(_)
         | LogRecord::Mail(_)
+        | LogRecord::Mailing(_)
+        | LogRecord::Dropped(_)
         | LogRecord::Ack { .. }
         | LogRecord::Counts { .. }
         | LogRecord::Time(_)

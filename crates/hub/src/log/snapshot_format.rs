@@ -15,8 +15,9 @@ use crate::field::{DecodeError, LogId, MailSeq};
 /// First bytes of a [`SnapshotHead`].
 pub const MAGIC: [u8; 8] = *b"TWHUBIDX";
 
-/// Version of this format.
-pub const VERSION: u16 = 1;
+/// Version of this format. In version 1, which is read too, each mail has its own record and priority
+/// 0.
+pub const VERSION: u16 = 2;
 
 /// Size of an entry, bytes.
 pub const ENTRY_BYTES: usize = 32;
@@ -43,7 +44,7 @@ pub struct SnapshotHead {
     pub start_checksum: u32,
 }
 
-/// Position of a mail: `player 8, seq 8, segment 4, offset 4, length 4, expires s 4`.
+/// Position of a mail: `player 8, seq 8, segment 4, offset 4, size 4, expires s 4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
     /// The player.
@@ -54,8 +55,8 @@ pub struct IndexEntry {
     pub segment: u32,
     /// Position of its record in the segment, bytes.
     pub offset: u32,
-    /// Length of its record, bytes.
-    pub len: u32,
+    /// Its size and priority.
+    pub size: MailSize,
     /// When it expires, seconds, rounded up; `u32::MAX` if later or never.
     pub expires_s: u32,
 }
@@ -71,6 +72,75 @@ pub struct KeyEntry {
     pub offset: u32,
     /// Length of its record, bytes.
     pub len: u32,
+}
+
+/// Size and priority of a mail, in 32 bits: `priority 8, share 7, record length 17`.
+///
+/// Mails to several players share one record. The size of such a mail in its mailbox, as if it were
+/// alone, is a part of the record: the share, in 127ths, rounded up. A share of 0 means that the
+/// record is not shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MailSize(u32);
+
+/// Records are shorter, see [`format::PAYLOAD_BYTES_MAX`].
+const RECORD_LEN_MASK: u32 = (1 << 17) - 1;
+const SHARE_MAX: u32 = 127;
+const _: () = assert!(format::HEAD_BYTES + format::PAYLOAD_BYTES_MAX < 1 << 17);
+
+impl MailSize {
+    /// Creates the size of a mail with a record of its own.
+    #[must_use]
+    pub const fn own(record_bytes: u32) -> Self {
+        Self(record_bytes & RECORD_LEN_MASK)
+    }
+
+    /// Creates the size of a mail that would take `mail_bytes` alone, in a record of several.
+    #[must_use]
+    pub const fn shared(record_bytes: u32, mail_bytes: u32) -> Self {
+        let record = record_bytes & RECORD_LEN_MASK;
+        let share = match mail_bytes.saturating_mul(SHARE_MAX).checked_div(record) {
+            // Rounded up, so that it is never zero.
+            Some(share) if share < SHARE_MAX => share.saturating_add(1),
+            Some(_) | None => SHARE_MAX,
+        };
+        Self(record | (share << 17))
+    }
+
+    /// Sets the priority.
+    #[must_use]
+    pub const fn with_priority(self, priority: u8) -> Self {
+        Self((self.0 & 0x00ff_ffff) | ((priority as u32) << 24))
+    }
+
+    /// Returns the length of its record, bytes.
+    #[must_use]
+    pub const fn record_bytes(self) -> u32 {
+        self.0 & RECORD_LEN_MASK
+    }
+
+    /// Returns its size in its mailbox, bytes.
+    #[must_use]
+    pub const fn mail_bytes(self) -> u32 {
+        let share = (self.0 >> 17) & SHARE_MAX;
+        if share == 0 {
+            return self.record_bytes();
+        }
+        self.record_bytes()
+            .saturating_mul(share)
+            .div_ceil(SHARE_MAX)
+    }
+
+    /// Returns whether its record has several mails.
+    #[must_use]
+    pub const fn is_shared(self) -> bool {
+        (self.0 >> 17) & SHARE_MAX != 0
+    }
+
+    /// Returns its priority.
+    #[must_use]
+    pub const fn priority(self) -> u8 {
+        self.0.to_be_bytes()[0]
+    }
 }
 
 /// Last of a snapshot: `code 1, entries 8, segment 8, offset 8`.
@@ -182,7 +252,7 @@ fn decode_payload(payload: &[u8]) -> Result<SnapshotRecord<'_>, DecodeError> {
     let mut reader = Reader::new(payload);
     let record = match reader.u8()? {
         HEAD => {
-            if reader.array()? != MAGIC || reader.u16()? != VERSION {
+            if reader.array()? != MAGIC || !(1..=VERSION).contains(&reader.u16()?) {
                 return Err(DecodeError::Code(HEAD));
             }
             SnapshotRecord::Head(SnapshotHead {
@@ -220,7 +290,7 @@ impl IndexEntry {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.player.0.to_be_bytes());
         out.extend_from_slice(&self.seq.0.to_be_bytes());
-        for field in [self.segment, self.offset, self.len, self.expires_s] {
+        for field in [self.segment, self.offset, self.size.0, self.expires_s] {
             out.extend_from_slice(&field.to_be_bytes());
         }
     }
@@ -231,14 +301,14 @@ impl IndexEntry {
         let (seq, rest) = rest.split_first_chunk()?;
         let (segment, rest) = rest.split_first_chunk()?;
         let (offset, rest) = rest.split_first_chunk()?;
-        let (len, rest) = rest.split_first_chunk()?;
+        let (size, rest) = rest.split_first_chunk()?;
         let expires_s = rest.first_chunk()?;
         Some(Self {
             player: ClientId(u64::from_be_bytes(*player)),
             seq: MailSeq(u64::from_be_bytes(*seq)),
             segment: u32::from_be_bytes(*segment),
             offset: u32::from_be_bytes(*offset),
-            len: u32::from_be_bytes(*len),
+            size: MailSize(u32::from_be_bytes(*size)),
             expires_s: u32::from_be_bytes(*expires_s),
         })
     }

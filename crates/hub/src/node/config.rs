@@ -155,8 +155,23 @@ pub enum NodeEvent {
     },
     /// A mail from this node is on the hub's disk.
     MailStored(SenderSeq),
-    /// A mail from this node was rejected permanently.
+    /// A mail from this node was rejected permanently; by all of its recipients' mailboxes, if there
+    /// are several.
     MailRefused(SenderSeq, MailRefusal),
+    /// A mail from this node to several players is on the hub's disk for some of them only. The
+    /// verdict on the others is final.
+    MailPartRefused {
+        /// The mail.
+        seq: SenderSeq,
+        /// Mailboxes that have it.
+        stored: u16,
+        /// Mailboxes that rejected it.
+        refused_count: u16,
+        /// Their players, in increasing order; empty for a mail to a group.
+        refused: Vec<ClientId>,
+        /// The reason.
+        reason: MailRefusal,
+    },
     /// A mail for a player on this node; confirm it with
     /// [`Node::acknowledge`](crate::Node::acknowledge).
     Mail {
@@ -254,6 +269,23 @@ pub enum NodeEvent {
         /// The revision.
         revision: Revision,
     },
+}
+
+/// Options of a mail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MailOptions {
+    /// How long it is kept; if zero, for the hub's own limit.
+    pub ttl: Duration,
+    /// Decides which mails a full mailbox drops, if it is configured so: the lowest first. It does not
+    /// change the order of delivery.
+    pub priority: u8,
+}
+
+impl MailOptions {
+    /// Returns the time in whole seconds, rounded up.
+    pub(super) fn ttl_s(&self) -> u32 {
+        u32::try_from(self.ttl.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
+    }
 }
 
 /// Identifies a claim, as returned by [`Node::claim`](crate::Node::claim).

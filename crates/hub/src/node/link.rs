@@ -5,10 +5,8 @@ use core::time::Duration;
 use wire::{ClientId, CommandId, ConnectionId, Instant, Outbound, PeerIdentity};
 
 use super::{DialError, Node, NodeCommand, NodeConfig, NodeEvent};
-use crate::field::{Addr, Redacted};
-use crate::record::{
-    CallError, ClaimRequest, DownReason, Join, MailSubmission, PresenceFilter, ToHub, VERSION,
-};
+use crate::field::Redacted;
+use crate::record::{CallError, ClaimRequest, DownReason, Join, PresenceFilter, ToHub, VERSION};
 use crate::stats::{QueryReason, QueryRefusal, encode_answer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,14 +314,7 @@ impl Node {
             return Some(Source::Statistics);
         }
         let mail = mail?;
-        let submission = MailSubmission {
-            seq: mail.seq,
-            settled: self.outgoing.settled(),
-            ttl_s: mail.ttl_s,
-            to: Addr::Player(mail.player),
-            body: Redacted(&mail.body),
-        };
-        ToHub::Mail(submission).encode(buf);
+        mail.encode(self.outgoing.settled(), buf);
         Some(Source::Mail)
     }
 

@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use wire::{ClientId, Generator, Instant};
 
-use super::ClaimId;
-use crate::field::{BatchSeq, ClaimNumber, CountKey, Lease, MailSeq, SenderSeq};
-use crate::record::COUNTS_MAX;
+use super::{ClaimId, MailOptions, NodeConfig, NodeEvent, SendError};
+use crate::field::{Addr, BatchSeq, ClaimNumber, CountKey, Lease, MailSeq, Redacted, SenderSeq};
+use crate::record::{
+    COUNTS_MAX, MailManySubmission, MailSubmission, MailTo, PartRefusal, Recipients, ToHub,
+};
 
 /// Claimed players, and their claims, acknowledgements and releases to send.
 #[derive(Debug, Default)]
@@ -229,25 +231,91 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OutgoingMail {
     pub(super) seq: SenderSeq,
-    pub(super) player: ClientId,
-    pub(super) ttl_s: u32,
+    pub(super) to: MailTo,
+    pub(super) options: MailOptions,
     pub(super) body: Bytes,
     /// Whether its verdict is known, while an earlier mail has none.
     settled: bool,
 }
 
+impl OutgoingMail {
+    /// Appends the record; all mails up to `settled` have verdicts.
+    pub(super) fn encode(&self, settled: SenderSeq, out: &mut Vec<u8>) {
+        let (seq, ttl_s, priority) = (self.seq, self.options.ttl_s(), self.options.priority);
+        let body = Redacted(&self.body[..]);
+        let to = match &self.to {
+            MailTo::Many(players) => Recipients::Players(players.list()),
+            MailTo::One(Addr::Group(group)) => Recipients::Group(*group),
+            MailTo::One(to) => {
+                let to = *to;
+                let mail = MailSubmission {
+                    seq,
+                    settled,
+                    ttl_s,
+                    to,
+                    body,
+                };
+                return ToHub::Mail(mail).encode(out);
+            }
+        };
+        let mail = MailManySubmission {
+            seq,
+            settled,
+            ttl_s,
+            priority,
+            to,
+            body,
+        };
+        ToHub::MailMany(mail).encode(out);
+    }
+}
+
 impl Outgoing {
-    pub(super) fn push(&mut self, player: ClientId, ttl_s: u32, body: Bytes) -> SenderSeq {
+    /// Queues a mail within the limits of `config`.
+    pub(super) fn push(
+        &mut self,
+        to: MailTo,
+        options: MailOptions,
+        body: Bytes,
+        config: &NodeConfig,
+    ) -> Result<SenderSeq, SendError> {
+        let bytes = self.bytes.saturating_add(cost(&to, &body));
+        if self.mails.len() >= config.mails_max || bytes > config.mail_bytes_max {
+            return Err(SendError::Full(body.into()));
+        }
         self.last = self.last.next();
-        self.bytes = self.bytes.saturating_add(body.len());
+        self.bytes = bytes;
         self.mails.push_back(OutgoingMail {
             seq: self.last,
-            player,
-            ttl_s,
+            to,
+            options,
             body,
             settled: false,
         });
-        self.last
+        Ok(self.last)
+    }
+
+    /// Applies the verdict on a mail that some of its recipients' mailboxes rejected; returns the
+    /// event, unless the verdict is known.
+    pub(super) fn settle_part(&mut self, seq: SenderSeq, part: &PartRefusal) -> Option<NodeEvent> {
+        let skipped = seq.0.saturating_sub(self.settled().0.saturating_add(1));
+        let at = usize::try_from(skipped).unwrap_or(usize::MAX);
+        let mail = self
+            .mails
+            .get(at)
+            .filter(|mail| mail.seq == seq && !mail.settled)?;
+        let refused = match &mail.to {
+            MailTo::Many(players) => part.refused_of(players.list()),
+            MailTo::One(_) => Vec::new(),
+        };
+        self.settle(seq, seq);
+        Some(NodeEvent::MailPartRefused {
+            seq,
+            stored: part.stored,
+            refused_count: part.refused,
+            refused,
+            reason: part.reason,
+        })
     }
 
     /// Applies a verdict to a run of mails; returns the numbers that it settles. Runs arrive in any
@@ -263,8 +331,9 @@ impl Outgoing {
             if !mail.settled {
                 mail.settled = true;
                 settled.push(mail.seq);
-                self.bytes = self.bytes.saturating_sub(mail.body.len());
+                self.bytes = self.bytes.saturating_sub(cost(&mail.to, &mail.body));
                 mail.body = Bytes::new();
+                mail.to = SETTLED;
             }
         }
         while self.mails.front().is_some_and(|mail| mail.settled) {
@@ -356,10 +425,18 @@ impl Outgoing {
         let mails = self.mails.len().saturating_mul(size_of::<OutgoingMail>());
         mails.saturating_add(self.bytes)
     }
+}
 
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
-    }
+/// Recipients of a mail with a verdict: they are not needed any more.
+const SETTLED: MailTo = MailTo::One(Addr::Player(ClientId(0)));
+
+/// Memory of a mail's body and list of players, bytes.
+fn cost(to: &MailTo, body: &Bytes) -> usize {
+    let players = match to {
+        MailTo::One(_) => 0,
+        MailTo::Many(players) => players.list().len().saturating_mul(8),
+    };
+    body.len().saturating_add(players)
 }
 
 /// Counts to send to the hub: one batch in flight, the rest accumulated.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use wire::{ClientId, Encode, NodeId, Reader, Writer};
 
 use super::{BODY_BYTES_MAX, META_BYTES_MAX, code};
@@ -222,6 +223,11 @@ impl<'a> PlayerList<'a> {
         Some(Self { bytes: buf })
     }
 
+    /// Returns the list of one player, with its id in big-endian order.
+    pub(crate) const fn single(id: &'a [u8; ID_BYTES]) -> Self {
+        Self { bytes: id }
+    }
+
     /// Returns the number of players, at least 1.
     pub const fn len(&self) -> usize {
         self.bytes.len() / ID_BYTES
@@ -238,12 +244,24 @@ impl<'a> PlayerList<'a> {
         ids.iter().map(|id| ClientId(u64::from_be_bytes(*id)))
     }
 
-    /// Returns the longest body beside this list, bytes.
+    /// Returns whether the list has `player`.
+    pub fn contains(&self, player: ClientId) -> bool {
+        let (ids, _) = self.bytes.as_chunks::<ID_BYTES>();
+        ids.binary_search(&player.0.to_be_bytes()).is_ok()
+    }
+
+    /// Returns the longest body with this list, bytes.
     pub const fn body_bytes_max(&self) -> usize {
         BODY_BYTES_MAX.saturating_sub(self.bytes.len())
     }
 
-    pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+    /// Copies the list.
+    #[must_use]
+    pub fn to_ids(self) -> PlayerIds {
+        PlayerIds(Bytes::copy_from_slice(self.bytes))
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let count = usize::from(reader.u16()?);
         if count == 0 || count > Self::LEN_MAX {
             return Err(DecodeError::Count);
@@ -255,6 +273,17 @@ impl<'a> PlayerList<'a> {
             return Err(DecodeError::Count);
         }
         Ok(list)
+    }
+}
+
+/// Players, as in a [`PlayerList`], that outlive the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlayerIds(Bytes);
+
+impl PlayerIds {
+    /// Returns the list.
+    pub fn list(&self) -> PlayerList<'_> {
+        PlayerList { bytes: &self.0 }
     }
 }
 

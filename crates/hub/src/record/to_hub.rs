@@ -3,7 +3,8 @@
 use wire::{ClientId, InstanceId, Reader, Writer};
 
 use super::{
-    BODY_BYTES_MAX, CallError, KvToHub, LiveToHub, META_BYTES_MAX, PresenceFilter, StatsToHub, code,
+    BODY_BYTES_MAX, CallError, KvToHub, LiveToHub, META_BYTES_MAX, MailManySubmission,
+    PresenceFilter, StatsToHub, code,
 };
 use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, CountKey, DecodeError, Epoch, Lease, MailSeq, Name,
@@ -66,6 +67,8 @@ pub enum ToHub<'a> {
         /// The caller's number of the call.
         call: CallId,
     },
+    /// `code 1, seq 8, settled 8, ttl s 4, priority 1, recipients, body...`
+    MailMany(MailManySubmission<'a>),
     /// A live message, or a subscription.
     Live(LiveToHub<'a>),
     /// `code 1, filter`: replaces the presence that the node watches.
@@ -197,6 +200,7 @@ impl<'a> ToHub<'a> {
                 call: CallId(reader.u64()?),
             },
             code::WATCH => Self::Watch(PresenceFilter::decode(&mut reader)?),
+            code::MAIL_MANY => Self::MailMany(MailManySubmission::decode(&mut reader)?),
             code @ 0x18..=0x1f => Self::Kv(KvToHub::decode(code, &mut reader)?),
             code @ (code::STATS_BATCH | code::STATS_QUERY) => {
                 Self::Stats(StatsToHub::decode(code, &mut reader)?)
@@ -237,6 +241,7 @@ impl<'a> ToHub<'a> {
                 super::encode_counts(entries, &mut out);
             }
             Self::Cancel { call } => out.fields(&[&code::CANCEL, call]),
+            Self::MailMany(it) => it.encode(&mut out),
             Self::Live(it) => it.encode(&mut out),
             Self::Watch(filter) => out.fields(&[&code::WATCH, filter]),
             Self::Kv(it) => it.encode(&mut out),

@@ -4,7 +4,7 @@ use wire::{ClientId, InstanceId, NodeId, Reader, Writer};
 
 use super::{
     BODY_BYTES_MAX, CallError, DownReason, KvToNode, LiveToNode, META_BYTES_MAX, MailVerdict,
-    RevokeReason, StatsToNode, code,
+    PartRefusal, RevokeReason, StatsToNode, code,
 };
 use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, DecodeError, Epoch, Lease, LogId, MailSeq, Name, Redacted,
@@ -119,6 +119,13 @@ pub enum ToNode<'a> {
         /// The last mail of this node with a verdict when the mailbox was read.
         settled: SenderSeq,
     },
+    /// `code 1, seq 8, refusal`: the mail is stored for some of its recipients.
+    MailPartRefused {
+        /// The mail.
+        seq: SenderSeq,
+        /// The recipients that were rejected.
+        part: PartRefusal,
+    },
     /// A live message, or the outcome of one.
     Live(LiveToNode<'a>),
     /// An answer of the key-value store, or a change for a watcher.
@@ -177,7 +184,8 @@ pub struct Delivery<'a> {
 }
 
 impl<'a> ToNode<'a> {
-    /// Decodes `record`; allocates for the services of `PresenceNode`, and for keys and pages.
+    /// Decodes `record`; allocates for the services of `PresenceNode`, the refusal of
+    /// `MailPartRefused`, and for keys and pages.
     ///
     /// # Errors
     ///
@@ -239,6 +247,16 @@ impl<'a> ToNode<'a> {
             code::COUNTED => Self::Counted {
                 upto: BatchSeq(reader.u64()?),
             },
+            code if code <= code::PRESENCE_COMPLETE => Self::decode_presence(code, &mut reader)?,
+            code => Self::decode_later(code, &mut reader)?,
+        };
+        reader.finish(DecodeError::Trailing)?;
+        Ok(decoded)
+    }
+
+    /// Decodes a record with a code after those of presence.
+    fn decode_later(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(match code {
             code::CANCELLED => Self::Cancelled {
                 request: RequestId(reader.u64()?),
             },
@@ -247,11 +265,12 @@ impl<'a> ToNode<'a> {
                 claim: ClaimNumber(reader.u64()?),
                 settled: SenderSeq(reader.u64()?),
             },
-            code if code <= code::PRESENCE_COMPLETE => Self::decode_presence(code, &mut reader)?,
-            code => Self::decode_part(code, &mut reader)?,
-        };
-        reader.finish(DecodeError::Trailing)?;
-        Ok(decoded)
+            code::MAIL_PART_REFUSED => Self::MailPartRefused {
+                seq: SenderSeq(reader.u64()?),
+                part: PartRefusal::decode(reader)?,
+            },
+            code => Self::decode_part(code, reader)?,
+        })
     }
 
     /// Decodes a record of live messages, keys or statistics.
@@ -354,6 +373,9 @@ impl<'a> ToNode<'a> {
                 claim,
                 settled,
             } => out.fields(&[&code::MAILBOX_EMPTY, player, claim, settled]),
+            Self::MailPartRefused { seq, part } => {
+                out.fields(&[&code::MAIL_PART_REFUSED, seq, part]);
+            }
             Self::Live(it) => it.encode(&mut out),
             Self::Kv(it) => it.encode(&mut out),
             Self::Stats(it) => it.encode(&mut out),

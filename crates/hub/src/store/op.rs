@@ -5,10 +5,10 @@ use core::fmt;
 use bytes::Bytes;
 use wire::{ClientId, Effect, InstanceId, NodeId, UnixTime};
 
-use crate::field::{Addr, BatchSeq, CountKey, Epoch, LogId, MailSeq, Redacted, SenderSeq};
+use crate::field::{BatchSeq, CountKey, Epoch, LogId, MailSeq, Redacted, SenderSeq};
 use crate::kv::{KvEntry, KvError, KvKey, KvLease, Revision};
 use crate::log::format::StoredMail;
-use crate::record::{MailVerdict, StatsVerdict};
+use crate::record::{MailTo, MailVerdict, PartRefusal, StatsVerdict};
 use crate::stats::StatsOp;
 
 /// A command for the driver.
@@ -151,8 +151,8 @@ pub enum KvOutcome {
 /// A mail to store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMail {
-    /// The address.
-    pub to: Addr,
+    /// The recipients.
+    pub to: MailTo,
     /// The sending node.
     pub node: NodeId,
     /// The epoch of its run.
@@ -163,6 +163,8 @@ pub struct NewMail {
     pub settled: SenderSeq,
     /// When it expires.
     pub expires: UnixTime,
+    /// Its priority in a full mailbox, see [`OnFull`](super::OnFull).
+    pub priority: u8,
     /// The payload.
     pub body: Redacted<Bytes>,
 }
@@ -220,7 +222,7 @@ pub enum Completed {
 }
 
 /// A mail with its verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
     /// The sending node.
     pub node: NodeId,
@@ -228,10 +230,14 @@ pub struct Settled {
     pub epoch: Epoch,
     /// The sender's number.
     pub seq: SenderSeq,
-    /// The address.
-    pub to: Addr,
+    /// The recipients.
+    pub to: MailTo,
     /// The verdict.
     pub verdict: MailVerdict,
+    /// The recipients that were rejected, if it is stored for others.
+    pub part: Option<PartRefusal>,
+    /// Mails that were dropped from full mailboxes for it.
+    pub dropped: u32,
 }
 
 /// A stored mail.

@@ -8,13 +8,15 @@ mod crash;
 mod disk;
 mod kv;
 mod limit;
+mod many;
+mod policy;
 mod snapshot;
 
 use bytes::Bytes;
 use wire::{Generator, Seed};
 
 use super::*;
-use crate::field::Name;
+use crate::field::{Addr, Name, Redacted};
 use crate::log::format::{HEAD_BYTES, Start};
 use crate::log::{FileError, MemorySegments, OpenError, SegmentId};
 use crate::record::{MailRefusal, MailVerdict};
@@ -57,12 +59,13 @@ fn join(store: &mut Store<MemorySegments>, instance: u64) -> Epoch {
 
 fn mail(epoch: Epoch, seq: u64, player: u64, body: &[u8]) -> NewMail {
     NewMail {
-        to: Addr::Player(ClientId(player)),
+        to: Addr::Player(ClientId(player)).into(),
         node: NODE,
         epoch,
         seq: SenderSeq(seq),
         settled: SenderSeq(0),
         expires: LATER,
+        priority: 0,
         body: Redacted(Bytes::copy_from_slice(body)),
     }
 }

@@ -268,12 +268,13 @@ fn store_many() -> Store<MemorySegments> {
     let mut generator = Seed::from_number(1).generator(0);
     for first in (1..=200_000).step_by(1_000) {
         let mails = (first..first + 1_000).map(|seq| NewMail {
-            to: Addr::Player(ClientId(generator.below(25_000))),
+            to: Addr::Player(ClientId(generator.below(25_000))).into(),
             node,
             epoch,
             seq: SenderSeq(seq),
             settled: SenderSeq(seq - 1),
             expires: UnixTime::from_secs(2_000_000_000),
+            priority: 0,
             body: BODY.into(),
         });
         let append = Command::Store(StoreOp::Append(mails.collect()));

@@ -230,12 +230,14 @@ fn answer(op: &StoreOp, generator: &mut Generator) -> Outcome {
                     node: mail.node,
                     epoch: mail.epoch,
                     seq: mail.seq,
-                    to: mail.to,
+                    to: mail.to.clone(),
                     verdict: match generator.below(4) {
                         0 => MailVerdict::Busy,
                         1 => MailVerdict::Refused(MailRefusal::MailboxFull),
                         _ => MailVerdict::Stored,
                     },
+                    part: None,
+                    dropped: 0,
                 })
                 .collect(),
         ),

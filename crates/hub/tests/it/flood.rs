@@ -410,8 +410,10 @@ fn hub_5_necessary_records_pass_a_flood_of_presence() {
         node: node_id(1),
         epoch: Epoch(1),
         seq: SenderSeq(1),
-        to: Addr::Player(ClientId(1)),
+        to: Addr::Player(ClientId(1)).into(),
         verdict: MailVerdict::Stored,
+        part: None,
+        dropped: 0,
     };
     bare.hub
         .handle_completed(NOW, id, Ok(Completed::Appended(vec![settled])));

@@ -1,10 +1,10 @@
 //! Mail is handled exactly once if its storage was acknowledged, whatever crashes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hub::{ClaimId, MailSeq, Name, NodeConfig, NodeEvent, SenderSeq};
+use hub::{ClaimId, MailOptions, MailSeq, Name, NodeConfig, NodeEvent, SenderSeq};
 use wire::ClientId;
 
 use crate::world::{Power, World, seeds};
@@ -25,8 +25,10 @@ struct Game {
     handled: BTreeMap<ClientId, Vec<u64>>,
     /// Tags that are not stored yet, by node and number. All of a node's are removed when it dies.
     waiting: BTreeMap<(usize, SenderSeq), u64>,
-    /// Tags that the hub reported as stored, with their player.
-    stored: BTreeMap<u64, ClientId>,
+    /// Tags that the hub reported as stored.
+    stored: BTreeSet<u64>,
+    /// The recipients of each tag.
+    recipients: BTreeMap<u64, BTreeSet<ClientId>>,
     /// Sender, its run and the number in that run, by tag.
     sent: BTreeMap<u64, (usize, u64, SenderSeq)>,
     runs: [u64; NODES],
@@ -44,7 +46,8 @@ impl Game {
             last: BTreeMap::new(),
             handled: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            stored: BTreeMap::new(),
+            stored: BTreeSet::new(),
+            recipients: BTreeMap::new(),
             sent: BTreeMap::new(),
             runs: [0; NODES],
             next_tag: 1,
@@ -68,7 +71,11 @@ impl Game {
 
     fn send(&mut self, node: usize, count: u64) {
         for _ in 0..count {
-            let player = self.player();
+            let mut players = vec![self.player()];
+            // Every third mail is for several players.
+            while self.world.generator.chance(330_000) {
+                players.push(self.player());
+            }
             let len = self.pick(3_000);
             let mut body = self.next_tag.to_be_bytes().to_vec();
             body.resize(8 + len, 0);
@@ -76,9 +83,14 @@ impl Game {
             let Some(sender) = &mut self.world.nodes[node] else {
                 return;
             };
-            let seq = sender
-                .mail(now, player, Bytes::from(body), Duration::ZERO)
-                .unwrap();
+            let body = Bytes::from(body);
+            let seq = match players[..] {
+                [player] => sender.mail(now, player, body, Duration::ZERO),
+                _ => sender.mail_many(now, &players, body, MailOptions::default()),
+            };
+            let seq = seq.unwrap();
+            self.recipients
+                .insert(self.next_tag, players.into_iter().collect());
             self.waiting.insert((node, seq), self.next_tag);
             self.sent
                 .insert(self.next_tag, (node, self.runs[node], seq));
@@ -180,7 +192,7 @@ impl Game {
         match event {
             NodeEvent::MailStored(seq) => {
                 if let Some(tag) = self.waiting.remove(&(node, seq)) {
-                    self.stored.insert(tag, ClientId(0));
+                    self.stored.insert(tag);
                 }
             }
             NodeEvent::MailRefused(seq, reason) => panic!("{seq:?} refused: {reason}"),
@@ -230,12 +242,16 @@ impl Game {
             assert_eq!(node.mails_waiting(), 0, "seed {seed}: node {index}");
             assert!(node.is_counted(), "seed {seed}: node {index}");
         }
-        let mut seen = BTreeMap::new();
+        let mut seen = BTreeSet::new();
         for (player, tags) in &self.handled {
             let mut order = BTreeMap::new();
             for tag in tags {
-                let twice = seen.insert(*tag, *player);
-                assert_eq!(twice, None, "seed {seed}: mail {tag} was handled twice");
+                assert!(
+                    self.recipients[tag].contains(player),
+                    "seed {seed}: mail {tag} has another recipient"
+                );
+                let is_first = seen.insert((*tag, *player));
+                assert!(is_first, "seed {seed}: mail {tag} was handled twice");
                 let (node, run, seq) = self.sent[tag];
                 let before = order.insert((node, run), seq);
                 assert!(
@@ -244,11 +260,13 @@ impl Game {
                 );
             }
         }
-        for tag in self.stored.keys() {
-            assert!(
-                seen.contains_key(tag),
-                "seed {seed}: mail {tag} was acknowledged and is lost",
-            );
+        for tag in &self.stored {
+            for player in &self.recipients[tag] {
+                assert!(
+                    seen.contains(&(*tag, *player)),
+                    "seed {seed}: mail {tag} was acknowledged and is lost",
+                );
+            }
         }
         let total = self
             .world
@@ -311,7 +329,8 @@ fn sim_hub_h10_kill_with_64_mails_in_flight_loses_none() {
             "seed {seed}: sent again until acknowledged"
         );
         let handled: usize = game.handled.values().map(Vec::len).sum();
-        assert_eq!(handled, 64, "seed {seed}: handled once each");
+        let expected: usize = game.recipients.values().map(BTreeSet::len).sum();
+        assert_eq!(handled, expected, "seed {seed}: handled once each");
         game.settle(seed);
     }
 }

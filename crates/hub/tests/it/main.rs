@@ -21,6 +21,7 @@ mod limit;
 mod live;
 mod live_messages;
 mod mail;
+mod mail_many;
 mod presence;
 mod properties;
 mod redact;

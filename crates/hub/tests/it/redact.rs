@@ -127,12 +127,13 @@ fn records_to_nodes_print_the_lengths_of_bodies_only() {
 #[test]
 fn commands_events_and_errors_print_the_lengths_of_bodies_only() {
     let new = NewMail {
-        to: Addr::Player(ClientId(1)),
+        to: Addr::Player(ClientId(1)).into(),
         node: node_id(0),
         epoch: Epoch(1),
         seq: SenderSeq(1),
         settled: SenderSeq(0),
         expires: UnixTime::from_millis(1),
+        priority: 0,
         body: Redacted(key()),
     };
     check(&Command::Store(StoreOp::Append(vec![new])));

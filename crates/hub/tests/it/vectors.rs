@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use hub::log::format::{LogRecord, NodeRun, Start, StoredMail};
-use hub::log::snapshot_format::{self, IndexEntry, SnapshotEnd, SnapshotHead, SnapshotRecord};
+use hub::log::format::{LogRecord, NodeRun, Start, StoredMail, StoredMailing};
+use hub::log::snapshot_format::{
+    self, IndexEntry, MailSize, SnapshotEnd, SnapshotHead, SnapshotRecord,
+};
 use hub::log::{SegmentId, SnapshotId, format};
 use hub::record::{
     CallError, CallRequest, ClaimRequest, Delivery, DownReason, Join, LiveOutcome, LiveToHub,
-    LiveToNode, MailRefusal, MailSubmission, MailVerdict, NodeInfo, PlayerList, Request,
-    RevokeReason, ToHub, ToNode, code,
+    LiveToNode, MailManySubmission, MailRefusal, MailSubmission, MailVerdict, NodeInfo,
+    PartRefusal, PlayerList, Recipients, Request, RevokeReason, ToHub, ToNode, code,
 };
 use hub::{
-    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, Lease, LiveSeq, LogId, MailSeq, Name,
-    Redacted, RequestId, Role, SenderSeq,
+    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, GroupId, Lease, LiveSeq, LogId, MailSeq,
+    Name, Redacted, RequestId, Role, SenderSeq,
 };
 use wire::{ClientId, InstanceId, NodeId, UnixTime};
 
@@ -146,6 +148,28 @@ fn records_of_nodes() -> Vec<(&'static str, ToHub<'static>)> {
         ),
         ("cancel", ToHub::Cancel { call: CallId(5) }),
         (
+            "mail_many",
+            ToHub::MailMany(MailManySubmission {
+                seq: SenderSeq(9),
+                settled: SenderSeq(8),
+                ttl_s: 60,
+                priority: 3,
+                to: Recipients::Players(players()),
+                body: Redacted(b"hi"),
+            }),
+        ),
+        (
+            "mail_group",
+            ToHub::MailMany(MailManySubmission {
+                seq: SenderSeq(10),
+                settled: SenderSeq(8),
+                ttl_s: 0,
+                priority: 0,
+                to: Recipients::Group(GroupId(0x0304)),
+                body: Redacted(b"hi"),
+            }),
+        ),
+        (
             "live_forward",
             ToHub::Live(LiveToHub::Forward {
                 live: LiveSeq(4),
@@ -243,6 +267,13 @@ fn records_of_hub() -> Vec<(&'static str, ToNode<'static>)> {
                 last: SenderSeq(10),
                 verdict: MailVerdict::Busy,
                 retry_ms: 100,
+            },
+        ),
+        (
+            "mail_part_refused",
+            ToNode::MailPartRefused {
+                seq: SenderSeq(11),
+                part: part(),
             },
         ),
         (
@@ -354,6 +385,12 @@ fn records_of_hub() -> Vec<(&'static str, ToNode<'static>)> {
     ]
 }
 
+/// The second of two players is rejected.
+fn part() -> PartRefusal {
+    let reason = MailRefusal::MailboxFull;
+    PartRefusal::of_players(reason, players(), |player| player == PLAYER).unwrap()
+}
+
 fn outcome() -> LiveOutcome {
     let mut outcome = LiveOutcome::default();
     outcome.reached = 2;
@@ -363,11 +400,13 @@ fn outcome() -> LiveOutcome {
     outcome
 }
 
+#[expect(clippy::too_many_lines, reason = "a table, one entry for each record")]
 fn kept() -> Vec<(&'static str, LogRecord<'static>)> {
     vec![
         (
             "start",
             LogRecord::Start(Start {
+                version: format::VERSION,
                 boot: 2,
                 last_mail: MailSeq(9),
                 log: LogId(0x0506),
@@ -431,6 +470,47 @@ fn kept() -> Vec<(&'static str, LogRecord<'static>)> {
                 total: 7,
             },
         ),
+        (
+            "mailing",
+            LogRecord::Mailing(StoredMailing {
+                seq: MailSeq(10),
+                expires: UnixTime::from_millis(0x0102_0304),
+                node: NODE,
+                epoch: Epoch(4),
+                sender_seq: SenderSeq(9),
+                priority: 3,
+                players: players(),
+                part: None,
+                body: Redacted(b"hi"),
+            }),
+        ),
+        (
+            "mailing_part",
+            LogRecord::Mailing(StoredMailing {
+                seq: MailSeq(11),
+                expires: UnixTime::from_millis(0x0102_0304),
+                node: NODE,
+                epoch: Epoch(4),
+                sender_seq: SenderSeq(10),
+                priority: 0,
+                players: players(),
+                part: Some(part()),
+                body: Redacted(b"hi"),
+            }),
+        ),
+        (
+            "part_refusal",
+            LogRecord::PartRefusal {
+                node: NODE,
+                epoch: Epoch(4),
+                seq: SenderSeq(11),
+                part: part(),
+            },
+        ),
+        (
+            "dropped",
+            LogRecord::Dropped(vec![(PLAYER, MailSeq(9)), (ClientId(3), MailSeq(8))]),
+        ),
     ]
 }
 
@@ -493,7 +573,7 @@ fn records_of_a_snapshot_are_frozen() {
         seq: MailSeq(seq),
         segment: 2,
         offset: 0x0304_0506,
-        len: 0x0123,
+        size: MailSize::own(0x0123),
         expires_s: 0x6b00_0000,
     };
     let entries = [entry(PLAYER, 9), entry(PLAYER, 10)];

@@ -139,12 +139,13 @@ fn hub_1_a_removed_folder_is_a_failed_disk_not_a_full_one() {
     // Until the open segment is full and the next one cannot be created.
     for number in 1..=64 {
         let mail = NewMail {
-            to: Addr::Player(ClientId(number)),
+            to: Addr::Player(ClientId(number)).into(),
             node,
             epoch: Epoch(1),
             seq: SenderSeq(number),
             settled: SenderSeq(number - 1),
             expires: UnixTime::from_millis(u64::MAX),
+            priority: 0,
             body: bytes::Bytes::from(vec![0; 60_000]).into(),
         };
         let append = Command::Store(StoreOp::Append(vec![mail]));

@@ -36,6 +36,7 @@ fn a_record_of_another_release_stops_the_start() {
             let mut disk = open(MemorySegments::new(1 << 30)).into_files();
             let mut record = Vec::new();
             let start = LogRecord::Start(Start {
+                version: 1,
                 boot: 1,
                 last_mail: MailSeq(0),
                 log: LOG,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::many::many;
 use super::*;
 
 /// What a sender and a reader of the store know.
@@ -15,8 +16,8 @@ struct Model {
     unknown: BTreeSet<u64>,
     /// Highest acknowledged number by mailbox.
     acked: BTreeMap<u64, MailSeq>,
-    /// Acknowledged bodies.
-    handled: BTreeSet<u64>,
+    /// Acknowledged mails, by mailbox and number.
+    handled: BTreeSet<(u64, u64)>,
 }
 
 #[test]
@@ -135,9 +136,8 @@ fn step(
             let mails = read_all(store, player);
             let Some(last) = mails.last() else { return };
             // Recorded before the call: an acknowledgement with a lost report may be on disk.
-            model
-                .handled
-                .extend(mails.iter().map(|mail| mail.sender_seq.0));
+            let handled = mails.iter().map(|mail| (player, mail.sender_seq.0));
+            model.handled.extend(handled);
             if acknowledge(store, player, last.seq).is_ok() {
                 model.acked.insert(player, last.seq);
             }
@@ -167,12 +167,15 @@ fn send_some(
         .iter()
         .chain(&fresh)
         .map(|seq| {
-            mail(
-                epoch,
-                *seq,
-                seq % 3,
-                &vec![5; usize::try_from(seq * 977 % 30_000).unwrap()],
-            )
+            let players = recipients(*seq);
+            // The mailboxes never get full.
+            let bytes_max = if players.len() > 1 { 3_000 } else { 30_000 };
+            let body = vec![5; usize::try_from(seq * 977 % bytes_max).unwrap()];
+            let mut mail = mail(epoch, *seq, seq % 3, &body);
+            if players.len() > 1 {
+                mail.to = many(players);
+            }
+            mail
         })
         .collect();
     model.unknown.extend(fresh);
@@ -181,13 +184,29 @@ fn send_some(
             match one.verdict {
                 MailVerdict::Stored => {
                     model.unknown.remove(&one.seq.0);
-                    let stored = model.stored.entry(one.seq.0 % 3).or_default();
-                    assert_ne!(stored.last(), Some(&one.seq.0));
-                    stored.push(one.seq.0);
+                    for player in recipients(one.seq.0) {
+                        let stored = model.stored.entry(*player).or_default();
+                        assert_ne!(stored.last(), Some(&one.seq.0));
+                        stored.push(one.seq.0);
+                    }
                 }
                 MailVerdict::Busy => {}
                 refused @ MailVerdict::Refused(_) => panic!("{refused:?}"),
             }
+        }
+    }
+}
+
+/// Every fourth mail is for several players.
+fn recipients(seq: u64) -> &'static [u64] {
+    const ALL: [u64; 3] = [0, 1, 2];
+    match seq % 12 {
+        0 => &ALL,
+        4 => &[0, 2],
+        8 => &[1, 2],
+        _ => {
+            let player = usize::try_from(seq % 3).unwrap();
+            &ALL[player..=player]
         }
     }
 }
@@ -207,7 +226,7 @@ fn check(seed: u64, model: &mut Model, store: &mut Store<MemorySegments>) {
         );
         for stored in model.stored.get(&player).into_iter().flatten() {
             assert!(
-                found.contains(stored) || model.handled.contains(stored),
+                found.contains(stored) || model.handled.contains(&(player, *stored)),
                 "seed {seed}: mail {stored} was reported as stored and is lost",
             );
         }
