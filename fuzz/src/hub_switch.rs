@@ -142,6 +142,10 @@ mod tests {
         let stats = world.hub.stats();
         assert_eq!((stats.mail_stored, stats.mail_given), (3, 1));
         assert_eq!(world.store.mail_count(), 2, "one has acknowledged");
+        let world = live(include_bytes!("../corpus/hub_switch/groups"));
+        let stats = world.hub.stats();
+        assert_eq!((stats.mail_stored, stats.mail_given), (2, 1));
+        assert_eq!((stats.forwards, stats.forwards_offline), (1, 1));
         let world = live(include_bytes!("../corpus/hub_switch/call_and_answer"));
         let stats = world.hub.stats();
         assert_eq!((stats.calls, stats.calls_failed), (1, 0));

@@ -60,6 +60,8 @@ numbers! {
     WatchId(u64);
     /// A group of players. The application chooses the number.
     GroupId(u64);
+    /// The node's number of a request about a group: 1 for the first of its run.
+    GroupRequest(u64);
 }
 
 impl SenderSeq {
@@ -71,6 +73,14 @@ impl SenderSeq {
 }
 
 impl LiveSeq {
+    /// Returns the number after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl GroupRequest {
     /// Returns the number after this one.
     #[must_use]
     pub const fn next(self) -> Self {

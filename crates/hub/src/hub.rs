@@ -271,6 +271,7 @@ impl Hub {
             ToHub::Cancel { call } => self.on_cancel(id, call),
             ToHub::Live(record) => self.on_live(id, record),
             ToHub::Watch(filter) => self.on_watch(id, filter),
+            ToHub::Group(record) => self.on_group(id, record),
             ToHub::Kv(record) => exchange::on_record(self, id, record),
             ToHub::Stats(record) => self.on_stats(id, record),
         }
@@ -298,6 +299,7 @@ impl Hub {
                     self.expire();
                 }
             }
+            (Pending::Group(pending), outcome) => self.on_group_outcome(pending, outcome),
             (Pending::Part, _) => {}
             (Pending::Kv(pending), outcome) => exchange::on_outcome(self, pending, outcome),
         }
@@ -391,6 +393,7 @@ impl Hub {
         }
         self.kv.on_tick();
         exchange::flush(self);
+        self.fanout.on_tick();
         self.acknowledging.append(&mut self.retry_acks);
         self.mail_ready.append(&mut self.retry_reads);
         if self.next_expiry <= now {
@@ -694,6 +697,7 @@ impl Hub {
             self.services.len().saturating_mul(64 + ENTRY_BYTES),
             self.topics.memory_bytes(),
             self.kv.memory_bytes(),
+            self.fanout.memory_bytes(),
             self.final_acks.len().saturating_mul(16 + ENTRY_BYTES),
             self.lease_ends.len().saturating_mul(64 + ENTRY_BYTES),
         ];

@@ -24,8 +24,8 @@ pub mod store;
 pub use backend::Backend;
 pub use field::{
     Addr, BatchSeq, CallId, ClaimNumber, CountKey, CountKeyError, DecodeError, Epoch, GroupId,
-    KvRequest, Lease, LiveSeq, LogId, MailSeq, Name, NameError, QueryId, Redacted, RequestId, Role,
-    RoleError, SenderSeq, WatchId,
+    GroupRequest, KvRequest, Lease, LiveSeq, LogId, MailSeq, Name, NameError, QueryId, Redacted,
+    RequestId, Role, RoleError, SenderSeq, WatchId,
 };
 pub use hub::{
     DuplicateClaim, Hub, HubConfig, HubEvent, HubStats, KvConfig, KvStats, StatsLinkConfig,
@@ -34,8 +34,8 @@ pub use hub::{
 pub use join_file::JoinFile;
 pub use node::{
     ClaimId, DialError, KvAnswer, KvClient, KvClientConfig, LiveOverflow, MailOptions, Node,
-    NodeCommand, NodeConfig, NodeEvent, NodeStats, NodeStatsConfig, NodeStatsCounters, PlayerMessage,
-    QuerySendError, SendError, Statistics, Ticket,
+    NodeCommand, NodeConfig, NodeEvent, NodeStats, NodeStatsConfig, NodeStatsCounters,
+    PlayerMessage, QuerySendError, SendError, Statistics, Ticket,
 };
 pub use store::{
     Command, Completed, KvOp, KvOutcome, KvStoreConfig, OnFull, OpenFailure, Outcome, Store,

@@ -18,6 +18,7 @@
 pub mod format;
 #[cfg(feature = "fs")]
 mod fs;
+mod groups;
 mod index;
 mod kv;
 mod mails;
@@ -41,6 +42,7 @@ use crate::field::{LogId, MailSeq};
 use crate::kv::KvKey;
 use crate::record::PlayerList;
 use format::{LogRecord, Start, StoredKv, StoredMail, StoredMailing};
+pub(crate) use groups::{GROUP_BYTES, MEMBER_BYTES};
 use index::Place;
 pub(crate) use index::{
     Index, MailEntry, NODE_BYTES, Refused, StateKind, mail_bytes, mailing_bytes, total_bytes,
@@ -299,13 +301,13 @@ impl<F: SegmentFile> Log<F> {
         }
     }
 
-    /// Returns whether the small state, at most half of a segment, may grow by `bytes` of `kind`.
+    /// Returns whether the small state, at most five eighths of a segment, may grow by `bytes` of `kind`.
     /// Each kind has its own share.
     pub(crate) const fn has_state_room(&self, kind: StateKind, bytes: u64) -> bool {
         let used = self.index.state_bytes_of(kind);
         let share = match kind {
             StateKind::Totals => self.segment_bytes / 4,
-            StateKind::Nodes | StateKind::Refusals => self.segment_bytes / 8,
+            StateKind::Nodes | StateKind::Refusals | StateKind::Groups => self.segment_bytes / 8,
         };
         used.saturating_add(bytes) <= share
     }
@@ -363,7 +365,7 @@ impl<F: SegmentFile> Log<F> {
         });
         let state: Vec<_> = self.index.state().collect();
         for record in [start].into_iter().chain(state).chain([LogRecord::Ready]) {
-            // State is limited to half of a segment, so it fits.
+            // State is limited to five eighths of a segment, so it fits.
             if !self.push(&record, 0) {
                 self.is_dead = true;
                 return Err(AppendError::Dead);
@@ -466,6 +468,9 @@ impl<F: SegmentFile> Log<F> {
             | LogRecord::KvSet(_)
             | LogRecord::KvDelete { .. }
             | LogRecord::KvMark(_)
+            | LogRecord::GroupJoin { .. }
+            | LogRecord::GroupLeave { .. }
+            | LogRecord::GroupMembers { .. }
             | LogRecord::Start(_)
             | LogRecord::Ready
             | LogRecord::Boot(_)

@@ -1,6 +1,7 @@
 //! A node: the client side of a hub link.
 
 mod config;
+mod groups;
 mod kv;
 mod link;
 mod live;
@@ -24,12 +25,13 @@ use crate::field::{
 use crate::join_file::JoinFile;
 use crate::record::{
     BODY_BYTES_MAX, CallError, CallRequest, Delivery, DownReason, META_BYTES_MAX, MailTo,
-    MailVerdict, PlayerList, Request, RevokeReason, StatsToNode, ToHub, ToNode,
+    MailVerdict, Request, RevokeReason, StatsToNode, ToHub, ToNode,
 };
 pub use config::{
     ClaimId, DialError, MailOptions, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError,
     Ticket,
 };
+use groups::GroupRequests;
 pub use kv::{KvAnswer, KvClient, KvClientConfig};
 use link::LinkState;
 use live::LiveQueues;
@@ -74,6 +76,7 @@ pub struct Node {
     outgoing: Outgoing,
     live: LiveQueues,
     kv: KvClient,
+    groups: GroupRequests,
     /// The last live message sent, and the last with a known outcome.
     live_sent: (LiveSeq, LiveSeq),
     counter: Counter,
@@ -127,6 +130,7 @@ impl Node {
             players: ClaimedPlayers::default(),
             outgoing: Outgoing::default(),
             live: LiveQueues::default(),
+            groups: GroupRequests::default(),
             live_sent: (LiveSeq(0), LiveSeq(0)),
             counter: Counter::default(),
             next_counts,
@@ -229,36 +233,6 @@ impl Node {
         }
         let (to, priority) = (MailTo::One(Addr::Player(player)), 0);
         let options = MailOptions { ttl, priority };
-        self.outgoing.push(to, options, body, &self.config)
-    }
-
-    /// Sends `body` to the mailbox of each of `players`. The hub stores it once for all of them.
-    ///
-    /// [`NodeEvent::MailStored`] follows if all mailboxes have it,
-    /// [`MailRefused`](NodeEvent::MailRefused) if none has, else
-    /// [`MailPartRefused`](NodeEvent::MailPartRefused). Use it with one player for a mail with a
-    /// priority. Otherwise as [`mail`](Self::mail).
-    ///
-    /// # Errors
-    ///
-    /// As [`mail`](Self::mail); or if there are no players or more than 4,096. Each player takes 8
-    /// bytes of the 64 KiB.
-    pub fn mail_many(
-        &mut self,
-        now: Instant,
-        players: &[ClientId],
-        body: Bytes,
-        options: MailOptions,
-    ) -> Result<SenderSeq, SendError> {
-        self.advance(now);
-        let mut ids = Vec::new();
-        let Some(players) = PlayerList::encode_into(players, &mut ids) else {
-            return Err(SendError::Players(body.into()));
-        };
-        if body.len() > players.body_bytes_max() {
-            return Err(SendError::TooLong(body.into()));
-        }
-        let to = MailTo::Many(players.to_ids());
         self.outgoing.push(to, options, body, &self.config)
     }
 
@@ -532,6 +506,7 @@ impl Node {
             self.kv.memory_bytes(),
             self.statistics.memory_bytes(),
             self.calls.len().saturating_mul(CALL),
+            self.groups.len().saturating_mul(8 + ENTRY),
             self.counter.len().saturating_mul(COUNT),
             events,
             self.closing.len().saturating_mul(4),
@@ -659,6 +634,7 @@ impl Node {
                 settled,
             } => self.on_mailbox_empty(player, claim, settled),
             ToNode::Live(record) => self.on_live_record(record),
+            ToNode::Group(answer) => self.events.extend(self.groups.on_answer(answer)),
             ToNode::Kv(record) => {
                 if !self.kv.on_record(record, &mut self.events) {
                     self.stats.kv_stray = self.stats.kv_stray.saturating_add(1);

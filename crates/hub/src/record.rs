@@ -4,6 +4,7 @@
 //! big-endian; a body is the rest of the record. If a record has an unknown code, a field out of
 //! range or trailing bytes, it is rejected and its link closed.
 
+mod group;
 mod kv;
 mod live;
 mod mail;
@@ -17,6 +18,7 @@ use core::fmt;
 use wire::{Encode, Reader, Writer};
 
 use crate::field::{CountKey, DecodeError, Name, Redacted, decode_list, encode_list};
+pub use group::{GroupAction, GroupToHub, GroupToNode};
 pub use kv::{KvItem, KvToHub, KvToNode};
 pub use live::{LiveOutcome, LiveToHub, LiveToNode, PlayerIds, PlayerList};
 pub use mail::{GROUP_BODY_BYTES_MAX, MailManySubmission, MailTo, PartRefusal, Recipients};
@@ -152,6 +154,8 @@ choices! {
         Address = 2, "mail goes to players and groups only";
         /// The group has no member.
         NoMember = 3, "the group has no member";
+        /// The body is longer than a message to a group may be.
+        TooLong = 4, "the body is too long for a group";
     }
 }
 
@@ -164,6 +168,22 @@ choices! {
         Held = 2, "another node holds the player";
         /// The hub has no room for another player.
         Busy = 3, "the hub has no room for another player";
+    }
+}
+
+choices! {
+    /// Why a request about a group has failed.
+    GroupError {
+        /// The group has as many members as are permitted.
+        GroupFull = 1, "the group is full";
+        /// The player is in as many groups as are permitted.
+        PlayerFull = 2, "the player is in too many groups";
+        /// The hub has no room for another group or member.
+        Full = 3, "the hub has no room for the group";
+        /// The hub has too much to do; try again.
+        Busy = 4, "the hub has too much to do";
+        /// The link to the hub has closed; whether the request was executed is unknown.
+        HubDown = 5, "the link to the hub has ended";
     }
 }
 
@@ -282,6 +302,14 @@ pub mod code {
     pub const CAST: u8 = 0x16;
     /// Node: requests that a player is disconnected.
     pub const KICK: u8 = 0x17;
+    /// Node: a player joins a group.
+    pub const GROUP_JOIN: u8 = 0x20;
+    /// Node: a player leaves a group.
+    pub const GROUP_LEAVE: u8 = 0x21;
+    /// Node: reads a page of a group's members.
+    pub const GROUP_LIST: u8 = 0x22;
+    /// Node: a live message to the members of a group.
+    pub const GROUP_SEND: u8 = 0x23;
     /// Node: sets a key.
     pub const KV_PUT: u8 = 0x18;
     /// Node: deletes a key.
@@ -346,7 +374,13 @@ pub mod code {
     /// Hub: a player of this node is to be disconnected.
     pub const HUB_KICK: u8 = 0x56;
     /// Hub: the verdict on a mail that some of its recipients' mailboxes rejected.
-    pub const MAIL_PART_REFUSED: u8 = 0x57;
+    pub const MAIL_PART: u8 = 0x57;
+    /// Hub: a request about a group has ended.
+    pub const GROUP_DONE: u8 = 0x60;
+    /// Hub: a page of a group's members.
+    pub const GROUP_MEMBERS: u8 = 0x61;
+    /// Hub: the outcome of a live message to a group.
+    pub const GROUP_SENT: u8 = 0x62;
     /// Hub: a write of a key has ended, or a request has failed.
     pub const KV_DONE: u8 = 0x58;
     /// Hub: a key with its value.
@@ -369,19 +403,17 @@ pub mod code {
     /// | code | record |
     /// |---|---|
     /// | 0x1f, 0x5e-0x5f | KV |
-    /// | 0x20-0x23 | groups: join, leave, list, send |
     /// | 0x2a-0x2b | statistics |
     /// | 0x30-0x37 | hub to hub |
-    /// | 0x60-0x63 | group answers |
+    /// | 0x63 | groups |
     /// | 0x6a-0x6b | statistics |
     /// | 0x70-0x77 | hub to hub |
-    pub const RESERVED: [(u8, u8); 9] = [
+    pub const RESERVED: [(u8, u8); 8] = [
         (0x1f, 0x1f),
-        (0x20, 0x23),
         (0x2a, 0x2b),
         (0x30, 0x37),
         (0x5e, 0x5f),
-        (0x60, 0x63),
+        (0x63, 0x63),
         (0x6a, 0x6b),
         (0x70, 0x77),
         (0xf0, 0xff),

@@ -1,5 +1,6 @@
 //! Executes the hub's store commands: a batch of commands, one sync, then the outcomes.
 
+mod groups;
 mod kv;
 mod mailbox;
 mod op;
@@ -17,13 +18,15 @@ use crate::log::{
     AppendError, Log, NODE_BYTES, Purpose, ReadFailure, Recovery, SegmentFile, StateKind,
     total_bytes,
 };
-use crate::record::MailVerdict;
+use crate::record::{MailTo, MailVerdict};
 
 pub use crate::log::OpenFailure;
+pub use groups::GroupStoreConfig;
 pub use kv::KvStoreConfig;
 pub use mailbox::OnFull;
 pub use op::{
-    Command, Completed, KvOp, KvOutcome, Mail, NewMail, Outcome, Settled, StoreError, StoreOp,
+    Command, Completed, GroupOp, GroupOutcome, KvOp, KvOutcome, Mail, NewMail, Outcome, Settled,
+    StoreError, StoreOp,
 };
 
 /// Executes a hub's store commands on a log.
@@ -150,6 +153,10 @@ impl<F: SegmentFile> Store<F> {
                     entries,
                 } => self.count(node, epoch, batch, entries),
                 StoreOp::Expire { now } => Ok(self.expire(now)),
+                StoreOp::Group(op) => {
+                    let outcome = groups::execute(&mut self.log, self.config.groups, &op);
+                    outcome.map(Completed::Group)
+                }
                 StoreOp::Kv(op) => {
                     let outcome = kv::execute(&mut self.log, self.config.kv, &op);
                     if let (KvOp::Load { after, bytes_max }, Ok(KvOutcome::Done(_))) =
@@ -441,7 +448,7 @@ impl<F: SegmentFile> Store<F> {
             node: mail.node,
             epoch: mail.epoch,
             seq: mail.seq,
-            to: mail.to.clone(),
+            to: judged.members.map_or_else(|| mail.to.clone(), MailTo::Many),
             verdict: judged.verdict,
             part: judged.part,
             dropped: judged.dropped,
@@ -455,7 +462,7 @@ impl<F: SegmentFile> Store<F> {
 pub struct StoreConfig {
     /// Size of a segment on disk, bytes. Default 16 MiB, at least
     /// [`SEGMENT_BYTES_MIN`](Self::SEGMENT_BYTES_MIN), less than 4 GiB. A quarter of it bounds the keys of counts,
-    /// an eighth the runs of nodes, an eighth the refusals: 16 MiB hold about 80,000 keys and
+    /// an eighth the runs of nodes, an eighth the refusals, an eighth the members of groups: 16 MiB hold about 80,000 keys and
     /// 30,000 nodes. Larger segments are removed later and recover more slowly, since each start
     /// rewrites the newest one.
     pub segment_bytes: u64,
@@ -477,6 +484,8 @@ pub struct StoreConfig {
     pub snapshot_after: u64,
     /// Limits of the durable keys.
     pub kv: KvStoreConfig,
+    /// Limits of groups.
+    pub groups: GroupStoreConfig,
 }
 
 impl StoreConfig {
@@ -501,6 +510,7 @@ impl Default for StoreConfig {
             mails_max: 4_000_000,
             snapshot_after: 16 << 20,
             kv: KvStoreConfig::default(),
+            groups: GroupStoreConfig::default(),
         }
     }
 }

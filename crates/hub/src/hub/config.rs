@@ -57,6 +57,9 @@ pub struct HubConfig {
     /// How long a step of the wall clock by more than a minute must persist until it is accepted; 6
     /// h. Mail that a wrong step expires is lost.
     pub clock_step_wait: Duration,
+    /// Receivers of live messages to players and groups that one link may address in 250 ms. Default
+    /// 262,144. Those of a message beyond it are reported as busy.
+    pub live_receivers_max: usize,
     /// Delay before a sender retries after `Busy`. Default 100 ms.
     pub retry_after: Duration,
     /// What happens when a second node claims a player.
@@ -104,6 +107,7 @@ impl Default for HubConfig {
             lease: Duration::from_secs(10),
             mail_ttl: Duration::from_secs(30 * 86_400),
             clock_step_wait: Duration::from_secs(6 * 3_600),
+            live_receivers_max: 262_144,
             retry_after: Duration::from_millis(100),
             duplicate_claim: DuplicateClaim::NewestWins,
             kick_roles: vec![Role::Admin, Role::Matchmaker],

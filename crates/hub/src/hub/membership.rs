@@ -1,4 +1,4 @@
-//! Admission of nodes, claims of players, and presence updates for watchers.
+//! Admission of nodes, members of groups, claims of players, and presence updates for watchers.
 
 use core::cmp::Ordering;
 use core::ops::Bound;
@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use wire::{ClientId, ConnectionId, NodeId, PeerIdentity};
 
+use super::fanout::{GroupPending, group_answer, group_op};
 use super::kv::exchange;
 use super::link::{Key, Link, LinkState, Member, PresenceUpdate, Watch};
 use super::table::{Claim, Generation, Pending, Reading};
@@ -13,12 +14,47 @@ use super::{DuplicateClaim, Hub, HubEvent, SWEEP_PAUSE};
 use crate::field::{ClaimNumber, Epoch, Lease, MailSeq, Redacted, SenderSeq};
 use crate::join_file::JoinFile;
 use crate::record::{
-    ClaimRequest, DownReason, Join, NodeInfo, PlayerFilter, PresenceFilter, RevokeReason, ToNode,
-    VERSION,
+    ClaimRequest, DownReason, GroupToHub, GroupToNode, Join, NodeInfo, PlayerFilter, PlayerIds,
+    PresenceFilter, RevokeReason, ToNode, VERSION,
 };
-use crate::store::{Completed, Outcome, StoreOp};
+use crate::store::{Completed, GroupOutcome, Outcome, StoreOp};
 
 impl Hub {
+    pub(super) fn on_group(&mut self, id: ConnectionId, record: GroupToHub<'_>) {
+        let request = record.request;
+        let (op, message) = group_op(record);
+        let pending = GroupPending {
+            link: id,
+            request,
+            message,
+        };
+        let may_store = self.ops.len() < self.config.ops_in_flight && !self.is_draining();
+        if may_store && self.fanout.begin(&pending) {
+            self.ops.push(StoreOp::Group(op), Pending::Group(pending));
+        } else {
+            self.send(id, &ToNode::Group(GroupToNode::busy(request)));
+        }
+    }
+
+    pub(super) fn on_group_outcome(&mut self, pending: GroupPending, outcome: Outcome) {
+        self.fanout.end(&pending);
+        let (id, request) = (pending.link, pending.request);
+        let Some(node) = self.links.get(&id).map(|link| link.node) else {
+            return;
+        };
+        let record = match (outcome, pending.message) {
+            (Ok(Completed::Group(GroupOutcome::Members { players, .. })), Some(body)) => {
+                let body = Redacted(&body.0[..]);
+                let fan_out = |players: PlayerIds| self.fan_out((id, node), players.list(), body);
+                let outcome = players.map(fan_out).unwrap_or_default();
+                GroupToNode::Sent { request, outcome }
+            }
+            (Ok(Completed::Group(outcome)), _) => group_answer(request, outcome),
+            _ => GroupToNode::busy(request),
+        };
+        self.send(id, &ToNode::Group(record));
+    }
+
     pub(super) fn on_claim(&mut self, id: ConnectionId, mut request: ClaimRequest<'_>) {
         let (player, claim) = (request.player, request.claim);
         // A lease that this hub never granted would outrank the ones it grants.

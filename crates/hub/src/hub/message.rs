@@ -197,8 +197,26 @@ impl Hub {
         let Some(node) = self.links.get(&from).map(|link| link.node) else {
             return;
         };
+        let outcome = self.fan_out((from, node), players, body);
+        self.send_outcome(from, live, outcome);
+    }
+
+    /// Sends a live message to each of `players`; one record a node, however many of its players are
+    /// listed.
+    pub(super) fn fan_out(
+        &mut self,
+        (from, node): (ConnectionId, NodeId),
+        players: PlayerList<'_>,
+        body: Redacted<&[u8]>,
+    ) -> LiveOutcome {
         let mut outcome = LiveOutcome::default();
-        // One record a node, however many of its players are addressed.
+        let receivers_max = self.config.live_receivers_max;
+        if !self.fanout.charge(from, players.len(), receivers_max) {
+            outcome.busy = u16::try_from(players.len()).unwrap_or(u16::MAX);
+            let count = u64::from(outcome.busy);
+            self.stats.forwards_dropped = self.stats.forwards_dropped.saturating_add(count);
+            return outcome;
+        }
         let mut receivers: BTreeMap<ConnectionId, Vec<ClientId>> = BTreeMap::new();
         for player in players.iter() {
             let claim = self.claims.get(player);
@@ -233,7 +251,7 @@ impl Hub {
         ] {
             *sum = sum.saturating_add(count.into());
         }
-        self.send_outcome(from, live, outcome);
+        outcome
     }
 
     /// Sends a live record; returns false if the outbox has no room for it.

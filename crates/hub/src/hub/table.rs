@@ -7,6 +7,7 @@ use bytes::Bytes;
 use wire::{ClientId, CommandId, ConnectionId, Instant, NodeId};
 
 use super::ENTRY_BYTES;
+use super::fanout::GroupPending;
 use super::kv::KvPending;
 use crate::field::{Addr, BatchSeq, CallId, ClaimNumber, Lease, MailSeq, RequestId, SenderSeq};
 use crate::record::{MailTo, MailVerdict, PlayerList};
@@ -367,6 +368,7 @@ pub(super) enum Pending {
     /// Nothing: the claim has ended.
     Part,
     Count(ConnectionId, BatchSeq),
+    Group(GroupPending),
     /// Continue if more mail has expired.
     Expire,
     /// An operation of the key-value store.
@@ -492,12 +494,12 @@ impl<K> Default for Usage<K> {
 }
 
 impl<K: Copy + Ord> Usage<K> {
-    fn add(&mut self, key: K, amount: usize) {
+    pub(super) fn add(&mut self, key: K, amount: usize) {
         let used = self.0.entry(key).or_default();
         *used = used.saturating_add(amount);
     }
 
-    fn subtract(&mut self, key: K, amount: usize) {
+    pub(super) fn subtract(&mut self, key: K, amount: usize) {
         if let Some(used) = self.0.get_mut(&key) {
             *used = used.saturating_sub(amount);
             if *used == 0 {
@@ -506,7 +508,7 @@ impl<K: Copy + Ord> Usage<K> {
         }
     }
 
-    fn get(&self, key: K) -> usize {
+    pub(super) fn get(&self, key: K) -> usize {
         self.0.get(&key).copied().unwrap_or(0)
     }
 }

@@ -10,15 +10,17 @@
 //! Big-endian. The checksum (RFC 3720, appendix B.4: Castagnoli) covers the segment's number, the
 //! record's offset, the length and the payload, so a record is valid only where it was written. A
 //! length of zero ends a segment, which is allocated full of zeros. The first byte of the payload
-//! is its code; codes 24-35 are reserved for groups, statistics and upkeep.
+//! is its code; codes 28-35 are reserved for statistics and upkeep.
 
 use wire::{ClientId, InstanceId, NodeId, Reader, UnixTime, Writer};
 
 use super::segment::SegmentId;
-use crate::field::{BatchSeq, CountKey, DecodeError, Epoch, LogId, MailSeq, Redacted, SenderSeq};
+use crate::field::{
+    BatchSeq, CountKey, DecodeError, Epoch, GroupId, LogId, MailSeq, Redacted, SenderSeq,
+};
 use crate::kv::{KvKey, KvLease};
 use crate::record::{
-    MailRefusal, PartRefusal, PlayerList, RECORD_BYTES_MAX, decode_counts, encode_counts,
+    MailRefusal, PartRefusal, PlayerIds, PlayerList, RECORD_BYTES_MAX, decode_counts, encode_counts,
 };
 
 /// Bytes before a payload.
@@ -94,6 +96,27 @@ pub enum LogRecord<'a> {
     },
     /// The accepted wall clock: `code 1, time ms 8`.
     Time(UnixTime),
+    /// A player joined a group: `code 1, group 8, player 8`.
+    GroupJoin {
+        /// The group.
+        group: GroupId,
+        /// The player.
+        player: ClientId,
+    },
+    /// A player left a group: `code 1, group 8, player 8`.
+    GroupLeave {
+        /// The group.
+        group: GroupId,
+        /// The player.
+        player: ClientId,
+    },
+    /// All members of a group: `code 1, group 8, players`.
+    GroupMembers {
+        /// The group.
+        group: GroupId,
+        /// The members.
+        players: PlayerIds,
+    },
     /// A key: `code 1, sequence 8, lease 1 [, node 32, epoch 4], key, value...`
     KvSet(StoredKv<'a>),
     /// A deleted key: `code 1, sequence 8, key`.
@@ -223,6 +246,9 @@ const REFUSAL: u8 = 6;
 const COUNTS: u8 = 7;
 const TOTAL: u8 = 8;
 const TIME: u8 = 9;
+const GROUP_JOIN: u8 = 24;
+const GROUP_LEAVE: u8 = 25;
+const GROUP_MEMBERS: u8 = 26;
 const KV_SET: u8 = 20;
 const KV_DELETE: u8 = 21;
 const KV_MARK: u8 = 22;
@@ -355,6 +381,11 @@ impl<'a> LogRecord<'a> {
             }
             Self::Total { key, total } => out.fields(&[&TOTAL, total, key]),
             Self::Time(time) => out.fields(&[&TIME, &time.as_millis()]),
+            Self::GroupJoin { group, player } => out.fields(&[&GROUP_JOIN, group, player]),
+            Self::GroupLeave { group, player } => out.fields(&[&GROUP_LEAVE, group, player]),
+            Self::GroupMembers { group, players } => {
+                out.fields(&[&GROUP_MEMBERS, group, &players.list()]);
+            }
             Self::KvSet(it) => {
                 out.fields(&[&KV_SET, &it.sequence]);
                 KvLease::encode_option(it.lease.as_ref(), out);
@@ -415,6 +446,18 @@ impl<'a> LogRecord<'a> {
                 key: CountKey::decode(&mut reader)?,
             },
             TIME => Self::Time(UnixTime::from_millis(reader.u64()?)),
+            GROUP_JOIN => Self::GroupJoin {
+                group: GroupId(reader.u64()?),
+                player: ClientId(reader.u64()?),
+            },
+            GROUP_LEAVE => Self::GroupLeave {
+                group: GroupId(reader.u64()?),
+                player: ClientId(reader.u64()?),
+            },
+            GROUP_MEMBERS => Self::GroupMembers {
+                group: GroupId(reader.u64()?),
+                players: PlayerList::decode(&mut reader)?.to_ids(),
+            },
             KV_SET => Self::KvSet(StoredKv {
                 sequence: reader.u64()?,
                 lease: KvLease::decode_option(&mut reader)?,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use wire::{ClientId, Encode, NodeId, UnixTime, Writer};
 
 use super::format::{HEAD_BYTES, LogRecord, NodeRun, StoredMail, StoredMailing};
+use super::groups::GroupTable;
 use super::kv::KvTable;
 use super::mails::Mails;
 use super::segment::SegmentId;
@@ -25,6 +26,7 @@ pub(crate) struct Index {
     /// The newest run of each node that ever joined.
     nodes: BTreeMap<NodeId, NodeState>,
     pub(super) mails: Mails,
+    pub(crate) groups: GroupTable,
     pub(crate) kv: KvTable,
     totals: BTreeMap<CountKey, u64>,
     /// Size of all runs of nodes in a log, bytes.
@@ -40,6 +42,7 @@ pub(crate) enum StateKind {
     Nodes,
     Refusals,
     Totals,
+    Groups,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +126,9 @@ impl Index {
                 }
             }
             LogRecord::Ack { player, upto } => self.mails.acknowledge(*player, *upto),
+            LogRecord::GroupJoin { group, player } => self.groups.join(*group, *player),
+            LogRecord::GroupLeave { group, player } => self.groups.leave(*group, *player),
+            LogRecord::GroupMembers { group, players } => self.groups.set(*group, players.list()),
             LogRecord::Dropped(mails) => {
                 for (player, seq) in mails {
                     self.mails.remove(*player, *seq);
@@ -176,7 +182,7 @@ impl Index {
         });
         let mark = self.kv.sequence();
         let mark = (mark > 0).then_some(LogRecord::KvMark(mark));
-        nodes.chain(totals).chain(mark)
+        nodes.chain(totals).chain(mark).chain(self.groups.state())
     }
 
     pub(crate) fn forget_refusals(&mut self, node: NodeId, settled: SenderSeq) {
@@ -256,6 +262,7 @@ impl Index {
         self.node_bytes
             .saturating_add(self.refusal_bytes)
             .saturating_add(self.total_bytes)
+            .saturating_add(self.groups.bytes())
     }
 
     pub(crate) const fn state_bytes_of(&self, kind: StateKind) -> u64 {
@@ -263,6 +270,7 @@ impl Index {
             StateKind::Nodes => self.node_bytes,
             StateKind::Refusals => self.refusal_bytes,
             StateKind::Totals => self.total_bytes,
+            StateKind::Groups => self.groups.bytes(),
         }
     }
 

@@ -221,7 +221,10 @@ impl<'a> Replay<'a> {
             | LogRecord::Time(_)
             | LogRecord::KvSet(_)
             | LogRecord::KvDelete { .. }
-            | LogRecord::KvMark(_) => self.index.apply(record, place, len),
+            | LogRecord::KvMark(_)
+            | LogRecord::GroupJoin { .. }
+            | LogRecord::GroupLeave { .. }
+            | LogRecord::GroupMembers { .. } => self.index.apply(record, place, len),
         }
         if self.changes.len() >= CHANGES_MAX {
             self.flush();
@@ -367,6 +370,7 @@ const fn is_state(record: &LogRecord<'_>) -> bool {
         | LogRecord::Refusal { .. }
         | LogRecord::PartRefusal { .. }
         | LogRecord::Total { .. }
+        | LogRecord::GroupMembers { .. }
         | LogRecord::KvMark(_) => true,
         LogRecord::Boot(_)
         | LogRecord::Mail(_)
@@ -376,7 +380,9 @@ const fn is_state(record: &LogRecord<'_>) -> bool {
         | LogRecord::Counts { .. }
         | LogRecord::Time(_)
         | LogRecord::KvSet(_)
-        | LogRecord::KvDelete { .. } => false,
+        | LogRecord::KvDelete { .. }
+        | LogRecord::GroupJoin { .. }
+        | LogRecord::GroupLeave { .. } => false,
     }
 }
 

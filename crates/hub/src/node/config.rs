@@ -10,12 +10,13 @@ use super::kv::{KvAnswer, KvClientConfig};
 use super::live::LiveOverflow;
 use super::stats::NodeStatsConfig;
 use crate::field::{
-    Addr, CallId, ClaimNumber, Epoch, KvRequest, LiveSeq, LogId, MailSeq, Name, QueryId, Redacted,
-    RequestId, Role, SenderSeq, WatchId,
+    Addr, CallId, ClaimNumber, Epoch, GroupRequest, KvRequest, LiveSeq, LogId, MailSeq, Name,
+    QueryId, Redacted, RequestId, Role, SenderSeq, WatchId,
 };
 use crate::kv::{KvChange, KvError, Revision};
 use crate::record::{
-    CallError, DownReason, LiveOutcome, MailRefusal, NodeInfo, PresenceFilter, RevokeReason,
+    CallError, DownReason, GroupError, LiveOutcome, MailRefusal, NodeInfo, PresenceFilter,
+    RevokeReason,
 };
 
 /// Role, limits and timeouts of a node.
@@ -57,6 +58,8 @@ pub struct NodeConfig {
     pub outbox_bytes_max: usize,
     /// Open calls. Default 1,024.
     pub calls_max: usize,
+    /// Open requests about groups. Default 1,024.
+    pub group_requests_max: usize,
     /// Events queued for the application. Default 16,384. Beyond it, requests are answered with
     /// `Busy`, and broadcasts are dropped and counted.
     pub events_max: usize,
@@ -67,11 +70,14 @@ pub struct NodeConfig {
     /// Bytes of these messages. Default 64 KiB; a body is shared by its receivers, and counts for
     /// each.
     pub live_queue_bytes_max: usize,
-    /// Bytes of the live messages that wait for all players. Default 64 MiB.
+    /// Bytes of the live messages that wait for all players. Default 64 MiB; a body that several queues
+    /// share counts once.
     pub live_bytes_max: usize,
     /// What happens if the queue of a player is full. Default: the message is dropped.
     pub live_overflow: LiveOverflow,
-    /// How long a message that was mailed since the queue was full is kept. Default 1 day.
+    /// How long a message that was mailed since the queue was full is kept. Default 1 day. Such mail is
+    /// this node's: it names this node as sender, and may use half of `mails_max` and
+    /// `mail_bytes_max`. Beyond that the message is dropped.
     pub spill_ttl: Duration,
     /// Interval at which counts are sent. Default 1 s.
     pub counts_interval: Duration,
@@ -102,6 +108,7 @@ impl Default for NodeConfig {
             mail_bytes_max: 16 << 20,
             outbox_bytes_max: 4 << 20,
             calls_max: 1_024,
+            group_requests_max: 1_024,
             events_max: 16_384,
             players_max: 65_536,
             live_queue_max: 256,
@@ -171,6 +178,30 @@ pub enum NodeEvent {
         refused: Vec<ClientId>,
         /// The reason.
         reason: MailRefusal,
+    },
+    /// A request about a group has ended. If the link has closed, it may have been executed: repeat it
+    /// after the next join.
+    GroupDone {
+        /// The request.
+        request: GroupRequest,
+        /// Whether the membership is on the hub's disk.
+        result: Result<(), GroupError>,
+    },
+    /// A page of a group's members.
+    GroupMembers {
+        /// The request.
+        request: GroupRequest,
+        /// The members, in increasing order.
+        players: Vec<ClientId>,
+        /// Whether more follow the last one.
+        more: bool,
+    },
+    /// A live message to a group has an outcome.
+    GroupSent {
+        /// The request.
+        request: GroupRequest,
+        /// How many members it reached.
+        outcome: LiveOutcome,
     },
     /// A mail for a player on this node; confirm it with
     /// [`Node::acknowledge`](crate::Node::acknowledge).

@@ -134,6 +134,7 @@ impl Node {
             self.events
                 .push_back(NodeEvent::StatsAnswer { query, answer });
         }
+        self.events.extend(self.groups.on_down());
         self.on_live_lost();
         self.kv.on_down(&mut self.events);
         if was_up {

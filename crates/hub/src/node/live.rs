@@ -1,14 +1,16 @@
 //! Live messages: to players and topics, with outcomes.
 
 mod queues;
+mod waiting;
 
 use bytes::Bytes;
 use wire::{ClientId, Instant, NodeId};
 
-use super::{ClaimId, Node, NodeEvent, SendError};
-use crate::field::{ClaimNumber, LiveSeq, Name, Redacted, SenderSeq};
+use super::{ClaimId, MailOptions, Node, NodeEvent, SendError};
+use crate::field::{Addr, ClaimNumber, GroupId, GroupRequest, LiveSeq, Name, Redacted, SenderSeq};
 use crate::record::{
-    LiveOutcome, LiveToHub, LiveToNode, META_BYTES_MAX, PlayerList, TOPICS_MAX, ToHub,
+    GROUP_BODY_BYTES_MAX, GroupAction, GroupToHub, LiveOutcome, LiveToHub, LiveToNode,
+    META_BYTES_MAX, MailTo, PlayerList, TOPICS_MAX, ToHub,
 };
 pub(super) use queues::LiveQueues;
 use queues::Queued;
@@ -157,6 +159,143 @@ impl Node {
         self.live.len(claim)
     }
 
+    /// Makes `player` a member of `group`, also if it is offline. [`NodeEvent::GroupDone`] follows; a
+    /// member may join again. Memberships are on the hub's disk until the player leaves.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] if no link is up, the outbox is full, or too many requests are open.
+    pub fn join_group(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        player: ClientId,
+    ) -> Result<GroupRequest, SendError> {
+        self.request_group(now, group, GroupAction::Join(player))
+    }
+
+    /// Ends the membership of `player`. [`NodeEvent::GroupDone`] follows, also if it was no member.
+    ///
+    /// # Errors
+    ///
+    /// As [`join_group`](Self::join_group).
+    pub fn leave_group(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        player: ClientId,
+    ) -> Result<GroupRequest, SendError> {
+        self.request_group(now, group, GroupAction::Leave(player))
+    }
+
+    /// Reads a page of the members of `group`, from `first` on. [`NodeEvent::GroupMembers`] follows.
+    ///
+    /// # Errors
+    ///
+    /// As [`join_group`](Self::join_group).
+    pub fn list_group(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        first: ClientId,
+    ) -> Result<GroupRequest, SendError> {
+        self.request_group(now, group, GroupAction::List(first))
+    }
+
+    /// Sends `body`, at most 32 KiB, to each member of `group` that is connected, at most once. The hub
+    /// reads the members from its store, and then sends one record to each node.
+    /// [`NodeEvent::GroupSent`] reports the outcome, or [`NodeEvent::GroupDone`] an error.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] returns `body` as for [`join_group`](Self::join_group), or if it is too long.
+    pub fn send_group(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        body: Bytes,
+    ) -> Result<GroupRequest, SendError> {
+        if body.len() > GROUP_BODY_BYTES_MAX {
+            return Err(SendError::TooLong(body.into()));
+        }
+        self.request_group(now, group, GroupAction::Send(Redacted(&body)))
+    }
+
+    /// Sends `body` to the mailbox of each of `players`. The hub stores it once for all of them.
+    ///
+    /// [`NodeEvent::MailStored`] follows if all mailboxes have it,
+    /// [`MailRefused`](NodeEvent::MailRefused) if none has, else
+    /// [`MailPartRefused`](NodeEvent::MailPartRefused). Use it with one player for a mail with a
+    /// priority. Otherwise as [`mail`](Self::mail).
+    ///
+    /// # Errors
+    ///
+    /// As [`mail`](Self::mail); or if there are no players or more than 4,096. Each player takes 8
+    /// bytes of the 64 KiB.
+    pub fn mail_many(
+        &mut self,
+        now: Instant,
+        players: &[ClientId],
+        body: Bytes,
+        options: MailOptions,
+    ) -> Result<SenderSeq, SendError> {
+        self.advance(now);
+        let mut ids = Vec::new();
+        let Some(players) = PlayerList::encode_into(players, &mut ids) else {
+            return Err(SendError::Players(body.into()));
+        };
+        if body.len() > players.body_bytes_max() {
+            return Err(SendError::TooLong(body.into()));
+        }
+        let to = MailTo::Many(players.to_ids());
+        self.outgoing.push(to, options, body, &self.config)
+    }
+
+    /// Sends `body`, at most 32 KiB, to the mailbox of each member of `group`: of those that it has when
+    /// the hub stores the mail, and as one record. Otherwise as [`mail_many`](Self::mail_many).
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] returns `body` if too many mails wait, or it is too long.
+    pub fn mail_group(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        body: Bytes,
+        options: MailOptions,
+    ) -> Result<SenderSeq, SendError> {
+        self.advance(now);
+        if body.len() > GROUP_BODY_BYTES_MAX {
+            return Err(SendError::TooLong(body.into()));
+        }
+        let to = MailTo::One(Addr::Group(group));
+        self.outgoing.push(to, options, body, &self.config)
+    }
+
+    fn request_group(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        action: GroupAction<'_>,
+    ) -> Result<GroupRequest, SendError> {
+        self.advance(now);
+        let body = match action {
+            GroupAction::Send(body) => Bytes::copy_from_slice(&body),
+            GroupAction::Join(_) | GroupAction::Leave(_) | GroupAction::List(_) => Bytes::new(),
+        };
+        let body = self.check_live(body)?;
+        if self.groups.len() >= self.config.group_requests_max {
+            return Err(SendError::Full(body.into()));
+        }
+        let request = self.groups.begin();
+        self.push(&ToHub::Group(GroupToHub {
+            request,
+            group,
+            action,
+        }));
+        Ok(request)
+    }
+
     pub(super) fn on_live_record(&mut self, record: LiveToNode<'_>) {
         match record {
             LiveToNode::Forward {
@@ -263,7 +402,11 @@ impl Node {
 
     fn spill(&mut self, player: ClientId, body: Bytes) -> bool {
         let (now, ttl) = (self.now, self.config.spill_ttl);
-        if let Ok(seq) = self.mail(now, player, body, ttl) {
+        // The other half is for mail of this node itself.
+        let has_room = self.outgoing.len() < self.config.mails_max / 2
+            && self.outgoing.bytes() < self.config.mail_bytes_max / 2;
+        let mailed = has_room.then(|| self.mail(now, player, body, ttl));
+        if let Some(Ok(seq)) = mailed {
             self.live.on_spilled(player, seq);
             self.stats.live_spilled = self.stats.live_spilled.saturating_add(1);
             true

@@ -421,6 +421,10 @@ impl Outgoing {
         self.mails.len()
     }
 
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         let mails = self.mails.len().saturating_mul(size_of::<OutgoingMail>());
         mails.saturating_add(self.bytes)

@@ -3,7 +3,7 @@
 use wire::{ClientId, InstanceId, Reader, Writer};
 
 use super::{
-    BODY_BYTES_MAX, CallError, KvToHub, LiveToHub, META_BYTES_MAX, MailManySubmission,
+    BODY_BYTES_MAX, CallError, GroupToHub, KvToHub, LiveToHub, META_BYTES_MAX, MailManySubmission,
     PresenceFilter, StatsToHub, code,
 };
 use crate::field::{
@@ -73,6 +73,8 @@ pub enum ToHub<'a> {
     Live(LiveToHub<'a>),
     /// `code 1, filter`: replaces the presence that the node watches.
     Watch(PresenceFilter),
+    /// A request about a group.
+    Group(GroupToHub<'a>),
     /// A request to the key-value store, or a watch.
     Kv(KvToHub<'a>),
     /// A batch or a query of statistics.
@@ -201,6 +203,7 @@ impl<'a> ToHub<'a> {
             },
             code::WATCH => Self::Watch(PresenceFilter::decode(&mut reader)?),
             code::MAIL_MANY => Self::MailMany(MailManySubmission::decode(&mut reader)?),
+            code @ 0x20..=0x23 => Self::Group(GroupToHub::decode(code, &mut reader)?),
             code @ 0x18..=0x1f => Self::Kv(KvToHub::decode(code, &mut reader)?),
             code @ (code::STATS_BATCH | code::STATS_QUERY) => {
                 Self::Stats(StatsToHub::decode(code, &mut reader)?)
@@ -244,6 +247,7 @@ impl<'a> ToHub<'a> {
             Self::MailMany(it) => it.encode(&mut out),
             Self::Live(it) => it.encode(&mut out),
             Self::Watch(filter) => out.fields(&[&code::WATCH, filter]),
+            Self::Group(it) => it.encode(&mut out),
             Self::Kv(it) => it.encode(&mut out),
             Self::Stats(it) => it.encode(&mut out),
         }

@@ -3,8 +3,8 @@
 use wire::{ClientId, InstanceId, NodeId, Reader, Writer};
 
 use super::{
-    BODY_BYTES_MAX, CallError, DownReason, KvToNode, LiveToNode, META_BYTES_MAX, MailVerdict,
-    PartRefusal, RevokeReason, StatsToNode, code,
+    BODY_BYTES_MAX, CallError, DownReason, GroupToNode, KvToNode, LiveToNode, META_BYTES_MAX,
+    MailVerdict, PartRefusal, RevokeReason, StatsToNode, code,
 };
 use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, DecodeError, Epoch, Lease, LogId, MailSeq, Name, Redacted,
@@ -128,6 +128,8 @@ pub enum ToNode<'a> {
     },
     /// A live message, or the outcome of one.
     Live(LiveToNode<'a>),
+    /// The answer to a request about a group.
+    Group(GroupToNode),
     /// An answer of the key-value store, or a change for a watcher.
     Kv(KvToNode<'a>),
     /// A verdict on a batch of statistics, or the answer to a query.
@@ -265,10 +267,11 @@ impl<'a> ToNode<'a> {
                 claim: ClaimNumber(reader.u64()?),
                 settled: SenderSeq(reader.u64()?),
             },
-            code::MAIL_PART_REFUSED => Self::MailPartRefused {
+            code::MAIL_PART => Self::MailPartRefused {
                 seq: SenderSeq(reader.u64()?),
                 part: PartRefusal::decode(reader)?,
             },
+            code @ 0x60..=0x63 => Self::Group(GroupToNode::decode(code, reader)?),
             code => Self::decode_part(code, reader)?,
         })
     }
@@ -373,10 +376,9 @@ impl<'a> ToNode<'a> {
                 claim,
                 settled,
             } => out.fields(&[&code::MAILBOX_EMPTY, player, claim, settled]),
-            Self::MailPartRefused { seq, part } => {
-                out.fields(&[&code::MAIL_PART_REFUSED, seq, part]);
-            }
+            Self::MailPartRefused { seq, part } => out.fields(&[&code::MAIL_PART, seq, part]),
             Self::Live(it) => it.encode(&mut out),
+            Self::Group(it) => it.encode(&mut out),
             Self::Kv(it) => it.encode(&mut out),
             Self::Stats(it) => it.encode(&mut out),
         }

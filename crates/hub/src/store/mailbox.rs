@@ -3,11 +3,13 @@
 use wire::ClientId;
 
 use super::{NewMail, Store, StoreError};
-use crate::field::{Addr, MailSeq, Redacted};
+use crate::field::{Addr, GroupId, MailSeq, Redacted};
 use crate::log::format::{DROPS_MAX, LogRecord, StoredMail, StoredMailing};
 use crate::log::snapshot_format::MailSize;
 use crate::log::{Purpose, Refused, SegmentFile, StateKind, mail_bytes, mailing_bytes};
-use crate::record::{MailRefusal, MailTo, MailVerdict, PartRefusal, PlayerList};
+use crate::record::{
+    GROUP_BODY_BYTES_MAX, MailRefusal, MailTo, MailVerdict, PartRefusal, PlayerIds, PlayerList,
+};
 
 /// What happens to a mail for a full mailbox.
 ///
@@ -33,6 +35,8 @@ pub(super) struct Judged {
     pub(super) verdict: MailVerdict,
     pub(super) part: Option<PartRefusal>,
     pub(super) dropped: u32,
+    /// The members of the group that it was stored for.
+    pub(super) members: Option<PlayerIds>,
 }
 
 impl From<MailVerdict> for Judged {
@@ -41,6 +45,7 @@ impl From<MailVerdict> for Judged {
             verdict,
             part: None,
             dropped: 0,
+            members: None,
         }
     }
 }
@@ -89,11 +94,28 @@ impl<F: SegmentFile> Store<F> {
                 self.store_for(mail, PlayerList::single(&id))
             }
             MailTo::Many(players) => self.store_for(mail, players.list()),
-            MailTo::One(Addr::Group(_)) => self.refuse(mail, MailRefusal::NoMember),
+            MailTo::One(Addr::Group(group)) => self.store_for_group(mail, *group),
             MailTo::One(Addr::Node(_) | Addr::Service(_) | Addr::Topic(_)) => {
                 self.refuse(mail, MailRefusal::Address)
             }
         }
+    }
+
+    /// Stores a mail for all members of a group: as one record, so for all of them or for none.
+    fn store_for_group(&mut self, mail: &NewMail, group: GroupId) -> Result<Judged, StoreError> {
+        if mail.body.0.len() > GROUP_BODY_BYTES_MAX {
+            return self.refuse(mail, MailRefusal::TooLong);
+        }
+        let groups = &self.log.index.groups;
+        let (Some(players), _) = groups.page(group, ClientId(0), PlayerList::LEN_MAX) else {
+            return self.refuse(mail, MailRefusal::NoMember);
+        };
+        let judged = self.store_for(mail, players.list())?;
+        let is_stored = judged.verdict == MailVerdict::Stored;
+        Ok(Judged {
+            members: is_stored.then_some(players),
+            ..judged
+        })
     }
 
     fn store_for(&mut self, mail: &NewMail, players: PlayerList<'_>) -> Result<Judged, StoreError> {
@@ -122,6 +144,11 @@ impl<F: SegmentFile> Store<F> {
             let is_refused = |player| refused.binary_search(&player).is_ok();
             let accepted: Vec<_> = players.iter().filter(|it| !is_refused(*it)).collect();
             let part = PartRefusal::of_players(MailRefusal::MailboxFull, players, is_refused);
+            // The sender has no list of a group's members.
+            let part = match &mail.to {
+                MailTo::One(_) => part.map(PartRefusal::without_positions),
+                MailTo::Many(_) => part,
+            };
             let accepted = PlayerList::encode_into(&accepted, &mut ids);
             (accepted.ok_or(StoreError::Busy)?, part)
         };
@@ -139,6 +166,7 @@ impl<F: SegmentFile> Store<F> {
             verdict: MailVerdict::Stored,
             part,
             dropped: self.drop_mails(drops),
+            members: None,
         })
     }
 

@@ -5,10 +5,10 @@ use core::fmt;
 use bytes::Bytes;
 use wire::{ClientId, Effect, InstanceId, NodeId, UnixTime};
 
-use crate::field::{BatchSeq, CountKey, Epoch, LogId, MailSeq, Redacted, SenderSeq};
+use crate::field::{BatchSeq, CountKey, Epoch, GroupId, LogId, MailSeq, Redacted, SenderSeq};
 use crate::kv::{KvEntry, KvError, KvKey, KvLease, Revision};
 use crate::log::format::StoredMail;
-use crate::record::{MailTo, MailVerdict, PartRefusal, StatsVerdict};
+use crate::record::{GroupError, MailTo, MailVerdict, PartRefusal, PlayerIds, StatsVerdict};
 use crate::stats::StatsOp;
 
 /// A command for the driver.
@@ -84,8 +84,54 @@ pub enum StoreOp {
         /// The current time.
         now: UnixTime,
     },
+    /// Reads or changes groups.
+    Group(GroupOp),
     /// Reads or changes durable keys.
     Kv(KvOp),
+}
+
+/// An operation on a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupOp {
+    /// Makes a player a member. Refused if a limit is reached.
+    Join {
+        /// The group.
+        group: GroupId,
+        /// The player.
+        player: ClientId,
+    },
+    /// Ends a membership.
+    Leave {
+        /// The group.
+        group: GroupId,
+        /// The player.
+        player: ClientId,
+    },
+    /// Reads a page of members.
+    Members {
+        /// The group.
+        group: GroupId,
+        /// The first player of the page, if it is a member.
+        first: ClientId,
+    },
+}
+
+/// How an operation on a group ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupOutcome {
+    /// The membership is on disk.
+    Done,
+    /// Nothing was changed.
+    Refused(GroupError),
+    /// Members of the group.
+    Members {
+        /// In increasing order; `None` if there are none.
+        players: Option<PlayerIds>,
+        /// Whether more follow.
+        more: bool,
+    },
 }
 
 /// An operation on durable keys. A store executes these operations in the order given, and each change has
@@ -213,6 +259,8 @@ pub enum Completed {
         /// Their number.
         count: u32,
     },
+    /// The operation on a group has ended.
+    Group(GroupOutcome),
     /// The operation on keys has ended.
     Kv(KvOutcome),
     /// What became of a batch of statistics.
@@ -230,7 +278,7 @@ pub struct Settled {
     pub epoch: Epoch,
     /// The sender's number.
     pub seq: SenderSeq,
-    /// The recipients.
+    /// The recipients; the members, once a mail to a group is stored.
     pub to: MailTo,
     /// The verdict.
     pub verdict: MailVerdict,

@@ -6,6 +6,7 @@
 mod corruption;
 mod crash;
 mod disk;
+mod groups;
 mod kv;
 mod limit;
 mod many;

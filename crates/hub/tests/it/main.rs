@@ -15,6 +15,7 @@ mod conformance;
 mod contract;
 mod drain;
 mod flood;
+mod groups;
 mod hostile;
 mod kv;
 mod limit;

@@ -9,13 +9,14 @@ use hub::log::snapshot_format::{
 };
 use hub::log::{SegmentId, SnapshotId, format};
 use hub::record::{
-    CallError, CallRequest, ClaimRequest, Delivery, DownReason, Join, LiveOutcome, LiveToHub,
-    LiveToNode, MailManySubmission, MailRefusal, MailSubmission, MailVerdict, NodeInfo,
-    PartRefusal, PlayerList, Recipients, Request, RevokeReason, ToHub, ToNode, code,
+    CallError, CallRequest, ClaimRequest, Delivery, DownReason, GroupAction, GroupError,
+    GroupToHub, GroupToNode, Join, LiveOutcome, LiveToHub, LiveToNode, MailManySubmission,
+    MailRefusal, MailSubmission, MailVerdict, NodeInfo, PartRefusal, PlayerList, Recipients,
+    Request, RevokeReason, ToHub, ToNode, code,
 };
 use hub::{
-    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, GroupId, Lease, LiveSeq, LogId, MailSeq,
-    Name, Redacted, RequestId, Role, SenderSeq,
+    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, GroupId, GroupRequest, Lease, LiveSeq,
+    LogId, MailSeq, Name, Redacted, RequestId, Role, SenderSeq,
 };
 use wire::{ClientId, InstanceId, NodeId, UnixTime};
 
@@ -147,6 +148,13 @@ fn records_of_nodes() -> Vec<(&'static str, ToHub<'static>)> {
             },
         ),
         ("cancel", ToHub::Cancel { call: CallId(5) }),
+        ("group_join", of_group(5, GroupAction::Join(PLAYER))),
+        ("group_leave", of_group(6, GroupAction::Leave(PLAYER))),
+        ("group_list", of_group(7, GroupAction::List(ClientId(0)))),
+        (
+            "group_send",
+            of_group(8, GroupAction::Send(Redacted(b"raid"))),
+        ),
         (
             "mail_many",
             ToHub::MailMany(MailManySubmission {
@@ -165,7 +173,7 @@ fn records_of_nodes() -> Vec<(&'static str, ToHub<'static>)> {
                 settled: SenderSeq(8),
                 ttl_s: 0,
                 priority: 0,
-                to: Recipients::Group(GroupId(0x0304)),
+                to: Recipients::Group(GROUP),
                 body: Redacted(b"hi"),
             }),
         ),
@@ -201,6 +209,45 @@ fn records_of_nodes() -> Vec<(&'static str, ToHub<'static>)> {
             "live_unsubscribe",
             ToHub::Live(LiveToHub::Unsubscribe(name("guild.7"))),
         ),
+    ]
+}
+
+const GROUP: GroupId = GroupId(0x0304);
+
+fn of_group(request: u64, action: GroupAction<'static>) -> ToHub<'static> {
+    ToHub::Group(GroupToHub {
+        request: GroupRequest(request),
+        group: GROUP,
+        action,
+    })
+}
+
+fn group_answers() -> Vec<(&'static str, ToNode<'static>)> {
+    let done = |request, result| GroupToNode::Done {
+        request: GroupRequest(request),
+        result,
+    };
+    let page = |players, more| GroupToNode::Members {
+        request: GroupRequest(7),
+        players,
+        more,
+    };
+    let sent = GroupToNode::Sent {
+        request: GroupRequest(8),
+        outcome: outcome(),
+    };
+    vec![
+        ("group_done", ToNode::Group(done(5, Ok(())))),
+        (
+            "group_refused",
+            ToNode::Group(done(6, Err(GroupError::GroupFull))),
+        ),
+        (
+            "group_members",
+            ToNode::Group(page(Some(players().to_ids()), true)),
+        ),
+        ("group_empty", ToNode::Group(page(None, false))),
+        ("group_sent", ToNode::Group(sent)),
     ]
 }
 
@@ -511,6 +558,27 @@ fn kept() -> Vec<(&'static str, LogRecord<'static>)> {
             "dropped",
             LogRecord::Dropped(vec![(PLAYER, MailSeq(9)), (ClientId(3), MailSeq(8))]),
         ),
+        (
+            "group_join",
+            LogRecord::GroupJoin {
+                group: GROUP,
+                player: PLAYER,
+            },
+        ),
+        (
+            "group_leave",
+            LogRecord::GroupLeave {
+                group: GROUP,
+                player: PLAYER,
+            },
+        ),
+        (
+            "group_members",
+            LogRecord::GroupMembers {
+                group: GROUP,
+                players: players().to_ids(),
+            },
+        ),
     ]
 }
 
@@ -533,7 +601,7 @@ fn records_of_nodes_are_frozen() {
 #[test]
 fn records_of_the_hub_are_frozen() {
     let mut encoded = Vec::new();
-    for (name, record) in records_of_hub() {
+    for (name, record) in records_of_hub().into_iter().chain(group_answers()) {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         assert_eq!(ToNode::decode(&bytes), Ok(record));

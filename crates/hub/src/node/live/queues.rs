@@ -6,6 +6,7 @@ use bytes::Bytes;
 use wire::{ClientId, NodeId};
 
 use super::super::{ClaimId, NodeConfig};
+use super::waiting::Waiting;
 use crate::field::{MailSeq, Name, Redacted, SenderSeq};
 
 /// A message for a player, from [`Node::next_message`](crate::Node::next_message).
@@ -77,7 +78,8 @@ pub enum LiveOverflow {
     /// The oldest live messages of the queue are dropped.
     DropOldest,
     /// The message is mailed to the player. All later ones are mailed too, until that mail was
-    /// delivered, so the order stays.
+    /// delivered, so the order stays. The mail's sender is the player's node, not that of the message;
+    /// see [`NodeConfig::spill_ttl`](crate::NodeConfig::spill_ttl) for its limits.
     Spill,
     /// The message is dropped, and [`NodeEvent::SlowPlayer`](crate::NodeEvent::SlowPlayer) asks
     /// the application to disconnect the player.
@@ -108,8 +110,7 @@ pub(in crate::node) struct LiveQueues {
     topics: BTreeMap<Name, BTreeSet<ClientId>>,
     /// The last message of each player that was mailed, until the mailbox is empty.
     spilled: BTreeMap<SenderSeq, ClientId>,
-    /// Size of all messages, bytes.
-    bytes: usize,
+    waiting: Waiting,
 }
 
 #[derive(Debug)]
@@ -148,7 +149,9 @@ impl LiveQueues {
         let Some(queue) = self.queues.remove(&player) else {
             return Vec::new();
         };
-        self.bytes = self.bytes.saturating_sub(queue.bytes);
+        for message in &queue.messages {
+            self.waiting.remove(message);
+        }
         if let Some(seq) = queue.spilled {
             self.spilled.remove(&seq);
         }
@@ -168,14 +171,10 @@ impl LiveQueues {
         message: PlayerMessage,
         config: &NodeConfig,
     ) -> Queued {
-        let total = self.bytes;
-        let Some(queue) = self.queues.get_mut(&player) else {
-            return Queued::Unclaimed;
-        };
-        let before = queue.bytes;
-        let queued = queue.push(message, total, config);
-        self.bytes = total.saturating_sub(before).saturating_add(queue.bytes);
-        queued
+        match self.queues.get_mut(&player) {
+            Some(queue) => queue.push(message, &mut self.waiting, config),
+            None => Queued::Unclaimed,
+        }
     }
 
     /// Queues a mail behind live messages, if there are any; else returns it.
@@ -192,9 +191,7 @@ impl LiveQueues {
         if queue.messages.is_empty() {
             return Some(mail);
         }
-        let bytes = mail.bytes();
-        queue.add(mail);
-        self.bytes = self.bytes.saturating_add(bytes);
+        queue.add(mail, &mut self.waiting);
         None
     }
 
@@ -202,9 +199,8 @@ impl LiveQueues {
         let queue = self.queues.get_mut(&claim.player);
         let queue = queue.filter(|queue| queue.claim == claim)?;
         let message = queue.messages.pop_front()?;
-        let bytes = message.bytes();
-        queue.bytes = queue.bytes.saturating_sub(bytes);
-        self.bytes = self.bytes.saturating_sub(bytes);
+        queue.bytes = queue.bytes.saturating_sub(message.bytes());
+        self.waiting.remove(&message);
         Some(message)
     }
 
@@ -310,7 +306,8 @@ impl LiveQueues {
     pub(in crate::node) fn memory_bytes(&self) -> usize {
         let topics: usize = self.queues.values().map(|queue| queue.topics.len()).sum();
         let queues = self.queues.len().saturating_mul(QUEUE_BYTES);
-        self.bytes
+        self.waiting
+            .memory_bytes()
             .saturating_add(queues)
             // Each subscription is in the queue's set and in the topic's.
             .saturating_add(topics.saturating_mul(SUBSCRIPTION_BYTES))
@@ -321,13 +318,19 @@ const QUEUE_BYTES: usize = size_of::<LiveQueue>() + 32;
 const SUBSCRIPTION_BYTES: usize = size_of::<Name>() + 80;
 
 impl LiveQueue {
-    fn push(&mut self, message: PlayerMessage, total: usize, config: &NodeConfig) -> Queued {
+    fn push(
+        &mut self,
+        message: PlayerMessage,
+        waiting: &mut Waiting,
+        config: &NodeConfig,
+    ) -> Queued {
         if self.spilled.is_some() {
             return Queued::Spill(message);
         }
         let bytes = message.bytes();
         // The limit of all queues is no fault of this player.
-        if total.saturating_add(bytes) > config.live_bytes_max {
+        let total = waiting.bytes().saturating_add(waiting.growth(&message));
+        if total > config.live_bytes_max {
             return Queued::Dropped;
         }
         // A longer one than the queue holds must not drop all others.
@@ -336,7 +339,7 @@ impl LiveQueue {
         while !self.has_room(bytes, config) {
             match config.live_overflow {
                 LiveOverflow::Spill => return Queued::Spill(message),
-                LiveOverflow::DropOldest if fits_alone && self.drop_oldest() => {
+                LiveOverflow::DropOldest if fits_alone && self.drop_oldest(waiting) => {
                     dropped = dropped.saturating_add(1);
                 }
                 LiveOverflow::Kick
@@ -349,7 +352,7 @@ impl LiveQueue {
                 }
             }
         }
-        self.add(message);
+        self.add(message, waiting);
         match self.messages.len() {
             _ if dropped > 0 => Queued::Replaced(dropped),
             1 => Queued::First(self.claim),
@@ -366,19 +369,21 @@ impl LiveQueue {
             && self.bytes.saturating_add(bytes) <= config.live_queue_bytes_max
     }
 
-    fn add(&mut self, message: PlayerMessage) {
+    fn add(&mut self, message: PlayerMessage, waiting: &mut Waiting) {
+        waiting.add(&message);
         self.bytes = self.bytes.saturating_add(message.bytes());
         self.messages.push_back(message);
     }
 
     /// Drops the oldest message that is no mail; returns false if there is none.
-    fn drop_oldest(&mut self) -> bool {
+    fn drop_oldest(&mut self, waiting: &mut Waiting) -> bool {
         let is_live = |message: &PlayerMessage| !matches!(message, PlayerMessage::Mail { .. });
         let Some(at) = self.messages.iter().position(is_live) else {
             return false;
         };
         if let Some(message) = self.messages.remove(at) {
             self.bytes = self.bytes.saturating_sub(message.bytes());
+            waiting.remove(&message);
         }
         true
     }
