@@ -378,7 +378,9 @@ impl<F: SegmentFile> Store<F> {
         let mut bytes = 0_usize;
         let mut more = false;
         let entries = self.log.index.mails_after(player, after);
+        let entries = entries.filter(|(_, entry)| entry.expires > now);
         let entries: Vec<_> = entries.take(READ_MAILS_MAX.saturating_add(1)).collect();
+        let is_cut = entries.len() > READ_MAILS_MAX;
         for (seq, entry) in entries {
             // Reading a mail reads the whole record that it shares.
             let len = usize::try_from(entry.size.record_bytes()).unwrap_or(usize::MAX);
@@ -388,9 +390,6 @@ impl<F: SegmentFile> Store<F> {
             {
                 more = true;
                 break;
-            }
-            if entry.expires <= now {
-                continue;
             }
             match self.log.read(player, seq, &entry, &mut self.scratch) {
                 // The index rounds up.
@@ -410,6 +409,8 @@ impl<F: SegmentFile> Store<F> {
             self.log.index.remove(player, seq);
             self.stats.corrupt = self.stats.corrupt.saturating_add(1);
         }
+        // Lost mails do not count, so the last entry may be reached without a full page.
+        more |= is_cut;
         if mails.is_empty() && more {
             return Err(StoreError::Busy);
         }

@@ -383,6 +383,8 @@ impl Kv {
                         self.answer(caller, Ok(*revision));
                     }
                     Ok(KvOutcome::Refused(error)) => self.refuse(caller, *error),
+                    // A write that failed may be on the disk.
+                    Err(StoreError::Failed) => self.refuse(caller, KvError::Unknown),
                     Ok(KvOutcome::Loaded { .. }) | Err(_) => self.refuse(caller, KvError::Busy),
                 }
             }
@@ -393,7 +395,7 @@ impl Kv {
                 }
                 // It was written again since.
                 Ok(KvOutcome::Refused(KvError::Conflict { .. } | KvError::NotFound)) => {}
-                Ok(_) | Err(_) => self.leases.bind(lease, key, Some(now + RETRY)),
+                Ok(_) | Err(_) => self.leases.retry(lease, key, end_of(lease), now + RETRY),
             },
         }
     }

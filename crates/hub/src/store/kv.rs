@@ -164,6 +164,7 @@ pub(super) fn load<F: SegmentFile>(
         .take(LOAD_KEYS_MAX.saturating_add(1))
         .map(|(key, place)| (key.clone(), *place))
         .collect();
+    let is_cut = places.len() > LOAD_KEYS_MAX;
     for (key, place) in places {
         let len = usize::try_from(place.len).unwrap_or(usize::MAX);
         let is_over = bytes.saturating_add(len) > bytes_max || entries.len() >= LOAD_KEYS_MAX;
@@ -191,6 +192,11 @@ pub(super) fn load<F: SegmentFile>(
             }
         }
         bytes = bytes.saturating_add(len);
+    }
+    // Lost keys do not count, so the last place may be reached without a full page.
+    more |= is_cut;
+    if entries.is_empty() && more {
+        return (Err(StoreError::Busy), corrupt);
     }
     let revision = Revision::durable(log.index.kv.sequence());
     let loaded = KvOutcome::Loaded {

@@ -10,6 +10,7 @@ mod groups;
 mod kv;
 mod limit;
 mod many;
+mod page;
 mod policy;
 mod snapshot;
 

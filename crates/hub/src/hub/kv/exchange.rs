@@ -10,8 +10,11 @@ use crate::kv::KvLease;
 use crate::record::{DownReason, KvToHub};
 use crate::store::{Completed, Outcome, StoreError, StoreOp};
 
+/// Returns whether the store may get another operation on keys: they use at most a quarter of the
+/// commands in flight, so that mail and acknowledgements keep their share.
 pub(in crate::hub) fn has_room(hub: &Hub) -> bool {
-    hub.ops.len() < hub.config.ops_in_flight && !hub.is_draining()
+    let max = hub.config.ops_in_flight;
+    hub.ops.len() < max && hub.kv.outcomes.len() < max.div_ceil(4) && !hub.is_draining()
 }
 
 pub(in crate::hub) fn on_record(hub: &mut Hub, id: ConnectionId, record: KvToHub<'_>) {

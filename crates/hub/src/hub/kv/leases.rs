@@ -36,6 +36,18 @@ impl Leases {
         self.refresh();
     }
 
+    /// Binds a key again after its deletion failed: until `ends`, but not before `earliest`. The keys of
+    /// a run that has rejoined do not end.
+    pub(super) fn retry(
+        &mut self,
+        lease: KvLease,
+        key: KvKey,
+        ends: Option<Instant>,
+        earliest: Instant,
+    ) {
+        self.bind(lease, key, ends.map(|ends| ends.max(earliest)));
+    }
+
     pub(super) fn unbind(&mut self, lease: KvLease, key: &KvKey) {
         if let Some(holder) = self.holders.get_mut(&lease) {
             holder.keys.remove(key);

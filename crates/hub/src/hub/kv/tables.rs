@@ -40,6 +40,11 @@ impl Outcomes {
         number
     }
 
+    /// Returns how many operations have not ended.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(super) fn put(&mut self, number: u64, outcome: (Then, Result<KvOutcome, StoreError>)) {
         let at = number.checked_sub(self.first);
         let at = at.and_then(|at| usize::try_from(at).ok());

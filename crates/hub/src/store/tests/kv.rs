@@ -382,3 +382,33 @@ fn check(seed: u64, model: &mut Model, store: &mut Store<MemorySegments>) {
     }
     model.last = model.last.max(revision);
 }
+
+#[test]
+fn lost_keys_do_not_end_a_page_early() {
+    let mut store = open(MemorySegments::new(1 << 30));
+    join(&mut store, 1);
+    for number in 0..1_100 {
+        put(&mut store, number, None, b"value").unwrap().unwrap();
+    }
+    let place = store.log.index.kv.get(&key(5)).unwrap().place;
+    store.files_mut().flip_bit(
+        place.segment,
+        usize::try_from(place.offset).unwrap() + 20,
+        3,
+    );
+    let (mut found, mut after) = (0, None);
+    loop {
+        let bytes_max = 1 << 20;
+        match kv(&mut store, KvOp::Load { after, bytes_max }).unwrap() {
+            KvOutcome::Loaded { entries, more, .. } => {
+                found += entries.len();
+                after = entries.last().map(|entry| entry.key.clone());
+                if !more {
+                    break;
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(found, 1_099);
+}
