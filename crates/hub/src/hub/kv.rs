@@ -383,7 +383,6 @@ impl Kv {
                         self.answer(caller, Ok(*revision));
                     }
                     Ok(KvOutcome::Refused(error)) => self.refuse(caller, *error),
-                    // A write that failed may be on the disk.
                     Err(StoreError::Failed) => self.refuse(caller, KvError::Unknown),
                     Ok(KvOutcome::Loaded { .. }) | Err(_) => self.refuse(caller, KvError::Busy),
                 }

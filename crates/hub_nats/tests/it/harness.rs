@@ -232,7 +232,8 @@ pub(crate) const NODE: NodeId = NodeId([7; 32]);
 
 pub(crate) fn append_op(epoch: Epoch, seq: u64, player: u64, body: &[u8]) -> StoreOp {
     StoreOp::Append(vec![NewMail {
-        to: Addr::Player(ClientId(player)),
+        to: Addr::Player(ClientId(player)).into(),
+        priority: 0,
         node: NODE,
         epoch,
         seq: SenderSeq(seq),
