@@ -213,7 +213,8 @@ fn decode_page(reader: &mut Reader<'_>) -> Result<QueryPage, BatchError> {
     }
     let mut rows = Vec::new();
     while !reader.is_empty() {
-        let start = UnixTime::from_secs(reader.u64()?);
+        let start = reader.u64()?.checked_mul(1_000).ok_or(BatchError::Number)?;
+        let start = UnixTime::from_millis(start);
         let group = (0..dimensions).map(|_| decode_dimension(reader));
         let group = group.collect::<Result<_, _>>()?;
         let cells = (0..columns).map(|_| decode_cell(reader));
@@ -250,6 +251,13 @@ mod tests {
 
     fn text(text: &str) -> StatText {
         StatText::new(text).unwrap()
+    }
+
+    #[test]
+    fn a_start_that_has_no_milliseconds_is_refused() {
+        let mut bytes = vec![VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        bytes.extend(u64::MAX.to_be_bytes());
+        assert_eq!(decode_answer(&bytes), Err(BatchError::Number));
     }
 
     fn row(secs: u64, group: &str) -> QueryRow {
