@@ -155,6 +155,20 @@ impl<F: SegmentFile> Log<F> {
         Ok(recovery)
     }
 
+    /// Gives the log another id, durable on return: a new segment begins with it. Older segments keep
+    /// theirs; recovery takes the newest. After an error the id is the old one.
+    pub(crate) fn renew_id(&mut self, id: LogId) -> Result<(), AppendError> {
+        if self.is_dead {
+            return Err(AppendError::Dead);
+        }
+        if self.spare.is_none() {
+            self.want_spare();
+            self.allocate_spare();
+        }
+        let old = core::mem::replace(&mut self.index.log, id);
+        self.roll().inspect_err(|_| self.index.log = old)
+    }
+
     /// Appends `record`; it is durable after the next [`flush`](Self::flush).
     pub(crate) fn append(
         &mut self,

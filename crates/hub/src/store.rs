@@ -118,6 +118,21 @@ impl<F: SegmentFile> Store<F> {
         })
     }
 
+    /// Gives the log a new id, durable on return. Nodes and clients then forget the numbers of mail
+    /// and the revisions of keys that they know.
+    ///
+    /// Call it on a copy that continues an earlier state, such as a restored backup: the copy gives
+    /// numbers again that the lost log has given, and a mark of that log would hide new mail. Draw
+    /// `log` at random.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Busy`] if there is no room for a segment, [`StoreError::Failed`] if the disk
+    /// fails; the id is then the old one.
+    pub fn renew_log_id(&mut self, log: LogId) -> Result<(), StoreError> {
+        Ok(self.log.renew_id(log)?)
+    }
+
     /// Executes all `commands`, syncs once, and appends the outcomes in order.
     ///
     /// An outcome is reported only after its data is on disk. Reads see the writes of this batch.

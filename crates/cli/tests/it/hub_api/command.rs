@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
 use daemon::hub_api::CertificateFiles;
+use hub::NodeEvent;
 use serde_json::{Value, json};
 use wire::ClientId;
 
@@ -242,13 +243,60 @@ fn ha5_a_backup_of_a_running_hub_restores_acknowledged_mail() {
 }
 
 #[test]
+fn ha5_marks_of_a_lost_log_hide_no_mail_after_a_restore() {
+    let mut net = Net::new();
+    for role in ROLES {
+        new_key(&net, role);
+    }
+    let (hub, address) = hub_process(&mut net);
+    let write = bearer(&net, "write");
+    let send = |address, body: &str| {
+        until("a mail is stored", || {
+            let headers = [("Authorization", write.as_str())];
+            let sent = ask(address, "POST /v1/mail/42", &headers, body);
+            (sent.status == 201).then_some(())
+        });
+    };
+    let [data, copy] = ["data", "backup"].map(|name| net.path(name));
+    let [data, copy] = [&data, &copy].map(|path| path.to_str().unwrap());
+    let made = folder_command(&["backup", "--data", data, "--to", copy]);
+    assert!(made.status.success(), "{made:?}");
+    // The backup has none of the mails that this node receives.
+    let node = Talker::start(&net, "server-0");
+    node.wait_joined();
+    node.tell(NodeRequest::Claim(ClientId(42)));
+    for number in 0..5 {
+        let sent = format!("lost {number}");
+        send(address, &sent);
+        assert_eq!(next_mail(&node), sent.as_bytes());
+    }
+    hub.kill();
+    std::fs::remove_dir_all(data).unwrap();
+    let restored = folder_command(&["restore", "--from", copy, "--data", data]);
+    assert!(restored.status.success(), "{restored:?}");
+    let (hub, address) = hub_process(&mut net);
+    // It has the number of the first lost one.
+    send(address, "new");
+    assert_eq!(next_mail(&node), b"new");
+    hub.kill();
+}
+
+fn next_mail(node: &Talker) -> Vec<u8> {
+    loop {
+        if let NodeEvent::Mail { body, .. } = node.next() {
+            return body.0.to_vec();
+        }
+    }
+}
+
+#[test]
 fn ha5_a_check_finds_damage_and_changes_nothing() {
     let mut net = Net::new();
     let hub = net.hub_process();
     let node = Talker::start(&net, "server-0");
     node.wait_joined();
     node.tell(NodeRequest::Mail(ClientId(1), "kept".into()));
-    while !matches!(node.next(), hub::NodeEvent::MailStored(_)) {}
+    while !matches!(node.next(), NodeEvent::MailStored(_)) {}
     hub.kill();
     let data = net.path("data");
     let words = ["check", "--data", data.to_str().unwrap(), "--json"];

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::super::print_line;
 use crate::exit::{Exit, Failure, SystemFault};
-use crate::store_copy::{SegmentCopy, copy_segments};
+use crate::store_copy::{PartialCopy, SegmentCopy, copy_segments};
 use crate::trust;
 
 /// Options of `hub backup`.
@@ -67,7 +67,8 @@ struct Found {
 impl BackupFolder {
     /// Copies the folder and checks the copy.
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let copied = copy_and_check(&self.data, &self.to)?;
+        let (partial, mails) = copy_and_check(&self.data, &self.to)?;
+        let copied = Copied::publish(partial, mails, (&self.data, &self.to))?;
         print_line(&if self.json {
             copied.json()
         } else {
@@ -77,9 +78,11 @@ impl BackupFolder {
 }
 
 impl RestoreFolder {
-    /// Copies the backup and checks the copy.
+    /// Copies the backup, checks the copy, and gives it a new log id.
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let copied = copy_and_check(&self.from, &self.data)?;
+        let (partial, mails) = copy_and_check(&self.from, &self.data)?;
+        renew_log_id(partial.folder())?;
+        let copied = Copied::publish(partial, mails, (&self.from, &self.data))?;
         print_line(&if self.json {
             copied.json()
         } else {
@@ -95,6 +98,13 @@ struct Copied {
 }
 
 impl Copied {
+    /// Gives the copy its name.
+    fn publish(partial: PartialCopy, mails: usize, paths: (&Path, &Path)) -> Result<Self, Failure> {
+        let copy = partial.publish();
+        let copy = copy.map_err(|error| copy_failure(paths, &error))?;
+        Ok(Self { copy, mails })
+    }
+
     fn json(&self) -> String {
         let SegmentCopy { segments, bytes } = self.copy;
         let mails = self.mails;
@@ -107,12 +117,27 @@ impl Copied {
     }
 }
 
-fn copy_and_check(from: &Path, to: &Path) -> Result<Copied, Failure> {
-    let copy = copy_segments(from, to).map_err(|error| copy_failure((from, to), &error))?;
-    let found = check(to)?;
-    found.judge(to)?;
-    let mails = found.mails;
-    Ok(Copied { copy, mails })
+/// Copies a folder and checks the copy, which has no name yet; returns the mails in it.
+fn copy_and_check(from: &Path, to: &Path) -> Result<(PartialCopy, usize), Failure> {
+    let random = trust::random_instance(&mut Ring::new())?.0;
+    let partial = copy_segments(from, to, random);
+    let partial = partial.map_err(|error| copy_failure((from, to), &error))?;
+    let found = check(partial.folder(), from)?;
+    found.judge(from)?;
+    Ok((partial, found.mails))
+}
+
+/// Gives the log in `folder` a new id. The lost log has given numbers of mail that this one will
+/// give again; with another id, nodes and clients forget those that they know.
+fn renew_log_id(folder: &Path) -> Result<(), Failure> {
+    let log = LogId(trust::random_instance(&mut Ring::new())?.0);
+    let refuse = |error: &dyn std::fmt::Display| Failure::file(folder, error);
+    let files = FileSegments::open(folder).map_err(|error| refuse(&SystemFault(&error)))?;
+    let store = Store::open(files, StoreConfig::default(), log);
+    let mut store = store.map_err(|failure| refuse(&failure.error))?;
+    store
+        .renew_log_id(log)
+        .map_err(|_| refuse(&"no segment can be added to the copy"))
 }
 
 fn copy_failure((from, to): (&Path, &Path), error: &io::Error) -> Failure {
@@ -132,22 +157,22 @@ fn copy_failure((from, to): (&Path, &Path), error: &io::Error) -> Failure {
     }
 }
 
-/// Reads all segments of a folder; changes nothing.
-fn check(folder: &Path) -> Result<Found, Failure> {
+/// Reads all segments of a folder, and changes nothing. A failure names `shown`.
+fn check(folder: &Path, shown: &Path) -> Result<Found, Failure> {
     let files =
-        FileSegments::view(folder).map_err(|error| Failure::file(folder, SystemFault(&error)))?;
+        FileSegments::view(folder).map_err(|error| Failure::file(shown, SystemFault(&error)))?;
     let log = LogId(trust::random_instance(&mut Ring::new())?.0);
     let store = Store::open(Overlay::new(files), StoreConfig::default(), log);
     let store = store.map_err(|failure| {
         let error = failure.error;
         Failure::new(
             Exit::CheckFailed,
-            format_args!("{}: {error}", folder.display()),
+            format_args!("{}: {error}", shown.display()),
         )
     })?;
     let recovery = store.recovery();
     if recovery.segments == 0 {
-        return Err(Failure::file(folder, "there is no segment of a hub in it"));
+        return Err(Failure::file(shown, "there is no segment of a hub in it"));
     }
     Ok(Found {
         segments: recovery.segments,
@@ -174,7 +199,7 @@ impl Found {
 
 impl CheckFolder {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let found = check(&self.data)?;
+        let found = check(&self.data, &self.data)?;
         let Found {
             segments,
             records,
@@ -199,5 +224,58 @@ impl CheckFolder {
             ))?;
         }
         found.judge(&self.data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use hub::{Command, Completed, StoreOp};
+    use wire::{CommandId, InstanceId, NodeId};
+
+    use super::*;
+
+    fn log_id(store: &mut Store<FileSegments>) -> LogId {
+        let op = StoreOp::Join {
+            node: NodeId([1; 32]),
+            instance: InstanceId(1),
+            epoch: hub::Epoch(0),
+        };
+        let mut outcomes = Vec::new();
+        store.execute([(CommandId(1), Command::Store(op))], &mut outcomes);
+        let Some((_, Ok(Completed::Joined { log, .. }))) = outcomes.pop() else {
+            panic!("a node joins");
+        };
+        log
+    }
+
+    #[test]
+    fn ha5_a_restored_log_has_another_id_and_a_backup_the_same() {
+        let base = std::env::temp_dir().join(format!("tickwire-restore-{}", std::process::id()));
+        fs::remove_dir_all(&base).unwrap_or_default();
+        let [data, copy, restored] = ["data", "copy", "restored"].map(|name| base.join(name));
+        let open = |folder: &Path| {
+            let files = FileSegments::open(folder).unwrap();
+            Store::open(files, StoreConfig::default(), LogId(7)).unwrap()
+        };
+        assert_eq!(log_id(&mut open(&data)), LogId(7));
+        let (to, json) = (copy.clone(), true);
+        let backup = BackupFolder { data, to, json };
+        backup.run().unwrap();
+        let restore = RestoreFolder {
+            from: copy.clone(),
+            data: restored.clone(),
+            json,
+        };
+        restore.run().unwrap();
+        assert_eq!(log_id(&mut open(&copy)), LogId(7));
+        let renewed = log_id(&mut open(&restored));
+        assert_ne!(renewed, LogId(7));
+        // Also at the next start.
+        assert_eq!(log_id(&mut open(&restored)), renewed);
+        // No partial folder is left.
+        assert_eq!(fs::read_dir(&base).unwrap().count(), 3);
+        fs::remove_dir_all(&base).unwrap();
     }
 }

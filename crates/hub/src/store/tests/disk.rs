@@ -185,6 +185,25 @@ fn a_log_keeps_its_id_and_its_time() {
 }
 
 #[test]
+fn a_renewed_log_keeps_its_mail_under_another_id_after_each_crash() {
+    for steps in 0..12 {
+        let mut store = Store::open(one_acknowledged(), small(), LogId(99)).unwrap();
+        let before = store.mail_count();
+        store.files_mut().stop_after(steps);
+        let renewed = store.renew_log_id(LogId(50));
+        let mut disk = store.into_files();
+        disk.power_cut(&mut Seed::from_number(steps).generator(0));
+        let store = Store::open(disk, small(), LogId(98)).unwrap();
+        assert_eq!(store.mail_count(), before);
+        let id = store.log.index.log;
+        assert!(id == LogId(50) || (renewed.is_err() && id == LOG), "{id:?}");
+    }
+    let mut full = open(MemorySegments::new(small().segment_bytes()));
+    assert_eq!(full.renew_log_id(LogId(50)), Err(StoreError::Busy));
+    assert_eq!(full.log.index.log, LOG);
+}
+
+#[test]
 fn a_full_or_unreadable_disk_does_not_open() {
     let mut disk = MemorySegments::new(0);
     assert_eq!(disk.allocate(SegmentId(1), 1), Err(FileError::Full));
