@@ -93,6 +93,17 @@ impl fmt::Display for HostPort {
     }
 }
 
+/// What protects the bytes of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Protection<'a> {
+    /// Nothing.
+    Plain,
+    /// Loopback: no other host gets them.
+    Loopback,
+    /// TLS with these authorities.
+    Tls(&'a Authorities),
+}
+
 impl HostPort {
     /// Returns the addresses of the host, IPv4 first; at least one.
     fn addresses(&self, exit: Exit) -> Result<Vec<SocketAddr>, Failure> {
@@ -115,29 +126,29 @@ impl HostPort {
 
     /// Sends a request to `server_name`, without TLS.
     pub(super) fn send(&self, server_name: &str, request: Request<'_>) -> Result<Answer, Failure> {
-        self.send_to(server_name, request, None)
+        self.send_to(server_name, request, Protection::Plain)
     }
 
-    /// Sends a request to `server_name`, with TLS if there are authorities.
+    /// Sends a request to `server_name`.
     pub(super) fn send_to(
         &self,
         server_name: &str,
         request: Request<'_>,
-        authorities: Option<&Authorities>,
+        protection: Protection<'_>,
     ) -> Result<Answer, Failure> {
-        let (stream, address) = self.open(server_name, request.timeout, authorities)?;
+        let (stream, address) = self.open(server_name, request.timeout, protection)?;
         let why = |error| client::failure(server_name, (address, request.timeout), &error);
         client::request_on(stream, &self.text, request).map_err(why)
     }
 
-    /// Opens a connection to `server_name`, with TLS if there are authorities.
+    /// Opens a connection to `server_name`.
     pub(super) fn connect(
         &self,
         server_name: &str,
         timeout: Duration,
-        authorities: Option<&Authorities>,
+        protection: Protection<'_>,
     ) -> Result<Stream, Failure> {
-        let opened = self.open(server_name, timeout, authorities);
+        let opened = self.open(server_name, timeout, protection);
         opened.map(|(stream, _)| stream)
     }
 
@@ -146,11 +157,24 @@ impl HostPort {
         &self,
         server_name: &str,
         timeout: Duration,
-        authorities: Option<&Authorities>,
+        protection: Protection<'_>,
     ) -> Result<(Stream, SocketAddr), Failure> {
         let mut failed = None;
+        let authorities = match protection {
+            Protection::Tls(authorities) => Some(authorities),
+            Protection::Plain | Protection::Loopback => None,
+        };
         for address in self.addresses(Exit::Unreachable)? {
             let why = |error| client::failure(server_name, (address, timeout), &error);
+            let is_loopback = address.ip().to_canonical().is_loopback();
+            if matches!(protection, Protection::Loopback) && !is_loopback {
+                let sentence = format_args!(
+                    "{self}: {address} is another host, and a key is not sent to it in clear text: \
+                     use TLS with --ca FILE"
+                );
+                failed = Some(Failure::usage(sentence));
+                continue;
+            }
             let connect_timeout = timeout.max(Duration::from_millis(1));
             match TcpStream::connect_timeout(&address, connect_timeout) {
                 Ok(stream) => {
@@ -210,6 +234,19 @@ mod tests {
         ] {
             assert_eq!(text.parse::<HostPort>(), Err(error), "{text}");
         }
+    }
+
+    #[test]
+    fn a_key_is_sent_without_tls_to_loopback_only() {
+        let other: HostPort = "192.0.2.1:80".parse().unwrap();
+        let second = Duration::from_secs(1);
+        let failure = other.connect("hub", second, Protection::Loopback);
+        let failure = failure.map(drop).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage, "{failure}");
+        assert!(failure.sentence.contains("--ca"), "{failure}");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let own: HostPort = listener.local_addr().unwrap().to_string().parse().unwrap();
+        assert!(own.connect("hub", second, Protection::Loopback).is_ok());
     }
 
     #[test]

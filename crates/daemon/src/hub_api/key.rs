@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -225,13 +225,20 @@ pub(crate) fn create(
     Ok(line)
 }
 
+/// Appends a line; ends the last one first if an editor has not.
 fn append(path: &Path, line: &str) -> Result<(), Failure> {
     let mut options = OpenOptions::new();
-    options.append(true).create(true);
+    options.read(true).append(true).create(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let appended = options.open(path).and_then(|mut file| {
-        file.write_all(format!("{line}\n").as_bytes())?;
+        let mut last = [b'\n'];
+        if file.metadata()?.len() > 0 {
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+        }
+        let end = if last == *b"\n" { "" } else { "\n" };
+        file.write_all(format!("{end}{line}\n").as_bytes())?;
         file.sync_all()
     });
     appended.map_err(|error| Failure::file(path, SystemFault(&error)))
@@ -272,6 +279,23 @@ mod tests {
             (&format!("{DIGEST} read other"), KeyFault::Twice),
         ] {
             assert_eq!(parse(&format!("{text}{line}")), Err((4, fault)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_appended_after_a_line_without_an_end() {
+        let name = |name| format!("tickwire-key-{}-{name}", std::process::id());
+        let [keys, token] = ["keys", "token"].map(|file| std::env::temp_dir().join(name(file)));
+        for path in [&keys, &token] {
+            fs::remove_file(path).unwrap_or_default();
+        }
+        trust::write_new_private(&keys, format!("{DIGEST} write shop").as_bytes()).unwrap();
+        let line = create(&token, &keys, (Access::Read, Name::new("web").unwrap())).unwrap();
+        let text = fs::read_to_string(&keys).unwrap();
+        assert_eq!(text, format!("{DIGEST} write shop\n{line}\n"));
+        assert_eq!(read(&keys).unwrap().len(), 2);
+        for path in [&keys, &token] {
+            fs::remove_file(path).unwrap();
         }
     }
 

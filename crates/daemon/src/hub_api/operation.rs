@@ -174,7 +174,7 @@ async fn authorize(
 }
 
 async fn health(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, ErrorResponse> {
-    let status = shared.status().await?;
+    let status = shared.recent_status().await?;
     Ok(Json(json!({
         "status": if shared.presence.is_loaded() { "up" } else { "starting" },
         "nodes": status.nodes,

@@ -1,5 +1,6 @@
 //! What all requests of the API share: limits, keys, and the ways to the hub.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use servicer::{Clock, StreamRequests};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use wire::token_bucket::Fill;
-use wire::{SourceKey, SourceRates};
+use wire::{Instant, SourceKey, SourceRates};
 
 use super::ApiConfig;
 use super::key::{Access, KeyRing};
@@ -37,7 +38,41 @@ pub(super) struct Bearer {
     pub(super) token: zeroize::Zeroizing<String>,
 }
 
-/// The state of the API; no lock is held across a wait.
+/// A value that is fetched again only if it is older than `age_max`. One fetch runs at a time, and
+/// the others wait for its value.
+#[derive(Debug)]
+pub(super) struct Recent<T> {
+    age_max: Duration,
+    clock: Clock,
+    last: tokio::sync::Mutex<Option<(Instant, T)>>,
+}
+
+impl<T: Copy> Recent<T> {
+    fn new(age_max: Duration) -> Self {
+        Self {
+            age_max,
+            clock: Clock::new(),
+            last: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    async fn get(&self, fetch: impl Future<Output = T>) -> T {
+        let mut last = self.last.lock().await;
+        if let Some((at, value)) = *last
+            && self.clock.now().saturating_since(at) < self.age_max
+        {
+            return value;
+        }
+        let value = fetch.await;
+        *last = Some((self.clock.now(), value));
+        value
+    }
+}
+
+/// Longest age of the state that a request without a key gets.
+const HEALTH_AGE_MAX: Duration = Duration::from_millis(250);
+
+/// The state of the API; no lock but that of `health` is held across a wait.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: ApiConfig,
@@ -52,6 +87,8 @@ pub(super) struct Shared {
     link: StreamRequests<LinkRequest>,
     clock: Clock,
     failures: Mutex<Failures>,
+    /// The hub's state for requests without a key, which must not load its thread.
+    health: Recent<Result<HubStatus, HubFault>>,
 }
 
 /// Requests without a valid key.
@@ -91,6 +128,7 @@ impl Shared {
                 rates: SourceRates::new(fill, SOURCES_MAX),
                 logged: LogLimiter::default(),
             }),
+            health: Recent::new(HEALTH_AGE_MAX),
             config,
         }
     }
@@ -173,6 +211,12 @@ impl Shared {
         Ok(self.hub.status(self.config.answer_timeout).await?)
     }
 
+    /// Returns a status that may be 250 ms old.
+    pub(super) async fn recent_status(&self) -> Result<HubStatus, ErrorResponse> {
+        let fetch = self.hub.status(self.config.answer_timeout);
+        Ok(self.health.get(fetch).await?)
+    }
+
     pub(super) fn unix_time(&self) -> wire::UnixTime {
         self.clock.unix_time()
     }
@@ -238,5 +282,32 @@ impl From<SendFault> for ErrorResponse {
                 Self::new(StatusCode::CONFLICT, "mail_refused", refusal.to_string())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn ha2_requests_at_once_and_soon_after_share_one_fetch() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let fetches = Cell::new(0);
+        let fetch = async || {
+            fetches.set(fetches.get() + 1);
+            tokio::task::yield_now().await;
+            fetches.get()
+        };
+        runtime.block_on(async {
+            let recent = Recent::new(Duration::from_secs(86_400));
+            let both = tokio::join!(recent.get(fetch()), recent.get(fetch()));
+            assert_eq!((both, recent.get(fetch()).await), ((1, 1), 1));
+            let none = Recent::new(Duration::ZERO);
+            assert_eq!((none.get(fetch()).await, none.get(fetch()).await), (2, 3));
+        });
     }
 }

@@ -1,6 +1,6 @@
 //! `GET /v1/watch`: presence as a `WebSocket`, with resume by revision.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Extension;
@@ -10,7 +10,9 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::watch::Receiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::message::{Kinds, state_json};
@@ -145,31 +147,20 @@ impl Watcher {
         }
         loop {
             changes.borrow_and_update();
-            match self.send_page(socket).await {
-                Ok(true) => continue,
-                Ok(false) => {}
+            let backlog = match self.send_page(socket).await {
+                Ok(backlog) => backlog,
                 Err(end) => return end,
-            }
-            tokio::select! {
-                changed = changes.changed() => {
-                    if changed.is_err() {
-                        return WatchEnd::Cut;
-                    }
-                }
-                received = socket.receive() => {
+            };
+            match next_turn(socket, &mut pings, &mut changes, backlog).await {
+                Turn::Page => {}
+                Turn::Ended => return WatchEnd::Cut,
+                Turn::Received(received) => {
                     silent_pings = 0;
-                    let answered = match received {
-                        Ok(Ok(Incoming::Ping(payload))) => socket.pong(&payload).await,
-                        Ok(Ok(Incoming::Other)) => Ok(()),
-                        Ok(Ok(Incoming::Close)) => return WatchEnd::Closed,
-                        Ok(Err(error)) => return WatchEnd::Malformed(error),
-                        Err(error) => Err(error),
-                    };
-                    if let Err(error) = answered {
-                        return WatchEnd::of(&error);
+                    if let Err(end) = answer(socket, received).await {
+                        return end;
                     }
                 }
-                _ = pings.tick() => {
+                Turn::Check => {
                     if self.shared.keys.find(&self.bearer.token).is_none() {
                         return WatchEnd::Revoked;
                     }
@@ -185,18 +176,18 @@ impl Watcher {
         }
     }
 
-    /// Sends the next states. Returns whether there may be more.
+    /// Sends the next states.
     async fn send_page(
         &mut self,
         socket: &mut WebSocket<TokioIo<Upgraded>>,
-    ) -> Result<bool, WatchEnd> {
+    ) -> Result<Backlog, WatchEnd> {
         let (states, end) = match self.shared.presence.page(&mut self.cursor, PAGE) {
             Page::TooSlow => return Err(WatchEnd::Behind),
             Page::States(states) => (states, None),
             Page::SnapshotEnd(states, revision) => (states, Some(revision)),
         };
         if states.is_empty() && end.is_none() {
-            return Ok(false);
+            return Ok(Backlog::None);
         }
         let is_snapshot = matches!(self.cursor, Cursor::Snapshot(..)) || end.is_some();
         let wanted = states
@@ -219,8 +210,64 @@ impl Watcher {
             .map_err(|error| WatchEnd::of(&error))?;
         let counter = &self.shared.watch_counter;
         counter.change(|counts| counts.messages = counts.messages.saturating_add(sent));
-        Ok(true)
+        Ok(Backlog::More)
     }
+}
+
+/// Whether there may be states that were not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backlog {
+    More,
+    None,
+}
+
+/// What a watcher does next.
+#[derive(Debug)]
+enum Turn {
+    /// Checks the key and the silence of the client, and pings.
+    Check,
+    Received(io::Result<Result<Incoming, FrameError>>),
+    Page,
+    /// The API ends.
+    Ended,
+}
+
+/// Returns the next turn. Checks that are due and frames come before pages, so that a watcher which
+/// always has more to send still notices them.
+async fn next_turn<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut WebSocket<S>,
+    pings: &mut Interval,
+    changes: &mut Receiver<u64>,
+    backlog: Backlog,
+) -> Turn {
+    let has_more = backlog == Backlog::More;
+    if has_more {
+        // Other tasks of the thread run between pages.
+        tokio::task::yield_now().await;
+    }
+    tokio::select! {
+        biased;
+        _ = pings.tick() => Turn::Check,
+        received = socket.receive() => Turn::Received(received),
+        () = std::future::ready(()), if has_more => Turn::Page,
+        changed = changes.changed() => {
+            if changed.is_ok() { Turn::Page } else { Turn::Ended }
+        }
+    }
+}
+
+async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut WebSocket<S>,
+    received: io::Result<Result<Incoming, FrameError>>,
+) -> Result<(), WatchEnd> {
+    let answered = match received {
+        Ok(Ok(Incoming::Ping(payload))) => socket.pong(&payload).await,
+        Ok(Ok(Incoming::Other)) => Ok(()),
+        Ok(Ok(Incoming::Close)) => return Err(WatchEnd::Closed),
+        Ok(Err(error)) => return Err(WatchEnd::Malformed(error)),
+        Err(error) => Err(error),
+    };
+    answered.map_err(|error| WatchEnd::of(&error))
 }
 
 const fn key(state: &PresenceState) -> Key {
@@ -255,7 +302,7 @@ fn pings(shared: &Shared) -> Interval {
 }
 
 impl WatchEnd {
-    fn of(error: &std::io::Error) -> Self {
+    fn of(error: &io::Error) -> Self {
         if error.kind() == ErrorKind::TimedOut {
             Self::Silent
         } else {
@@ -286,4 +333,42 @@ impl WatchEnd {
 
 const fn add(count: &mut u64) {
     *count = count.saturating_add(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[test]
+    fn ha3_a_watcher_with_more_pages_still_checks_its_key_and_reads_frames() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (mut client, server) = tokio::io::duplex(64);
+            let mut socket = WebSocket::new(server);
+            // The first tick is due at once, the next never.
+            let mut pings = interval(Duration::from_secs(86_400));
+            let (sender, mut changes) = tokio::sync::watch::channel(0);
+            // A timer is exact to a millisecond.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            // A masked ping without a payload.
+            client.write_all(&[0x89, 0x80, 0, 0, 0, 0]).await.unwrap();
+            let mut next =
+                async || next_turn(&mut socket, &mut pings, &mut changes, Backlog::More).await;
+            assert!(matches!(next().await, Turn::Check));
+            assert!(matches!(
+                next().await,
+                Turn::Received(Ok(Ok(Incoming::Ping(_))))
+            ));
+            assert!(matches!(next().await, Turn::Page));
+            drop(sender);
+            assert!(matches!(next().await, Turn::Page));
+        });
+    }
 }

@@ -21,19 +21,18 @@ fn ha2_idle_connections_are_bounded_and_keep_no_request_out() {
         config.connections_per_source_max = MAX;
     });
     let mut idle: Vec<TcpStream> = Vec::new();
-    for round in 1..=20 {
-        for _ in 0..100 {
+    for round in 1..=5 {
+        // Fewer than the backlog of the listener; this side closes none.
+        for _ in 0..60 {
             idle.push(TcpStream::connect(api.address).unwrap());
         }
-        // The evicted ones are closed on this side too.
-        idle.drain(..idle.len().saturating_sub(MAX));
         let page = api.ask("read", "GET /v1/presence", "");
         assert_eq!(page.status, 200, "round {round}");
     }
     let open = api.metric("tickwire_hub_http_connections_open ");
     assert!(open <= MAX as u64, "{open}");
     let evicted = api.metric("tickwire_hub_http_connections_evicted_total ");
-    assert!(evicted >= 500, "{evicted}");
+    assert!(evicted >= (idle.len() - MAX) as u64, "{evicted}");
 }
 
 #[test]

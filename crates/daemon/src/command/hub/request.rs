@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::Value;
 use servicer::Authorities;
 
-use super::super::host::HostPort;
+use super::super::host::{HostPort, Protection};
 use crate::exit::{Exit, Failure, SystemFault};
 use crate::http::client::{self, Answer, Request, Stream};
 use crate::hub_api;
@@ -19,7 +19,7 @@ pub struct ApiArgs {
     /// Address of the hub's API, as HOST:PORT.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7480")]
     http: HostPort,
-    /// File with the API key; `hub key` writes it.
+    /// File with the API key; `hub key` writes it. To another host it needs --ca.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Uses TLS and trusts the certificates in this file, PEM.
@@ -56,7 +56,9 @@ impl ApiArgs {
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
         let authorities = self.authorities()?;
-        let answer = self.http.send_to(HUB, request, authorities.as_ref())?;
+        let answer = self
+            .http
+            .send_to(HUB, request, self.protection(authorities.as_ref()))?;
         if (200..300).contains(&answer.status) {
             return Ok(answer.body);
         }
@@ -85,7 +87,8 @@ impl ApiArgs {
     /// Opens a connection.
     pub(super) fn connect(&self) -> Result<Stream, Failure> {
         let authorities = self.authorities()?;
-        self.http.connect(HUB, self.timeout(), authorities.as_ref())
+        let protection = self.protection(authorities.as_ref());
+        self.http.connect(HUB, self.timeout(), protection)
     }
 
     /// Returns the header line with the key.
@@ -103,6 +106,15 @@ impl ApiArgs {
 
     const fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout)
+    }
+
+    /// A key needs TLS, except to this host.
+    const fn protection<'a>(&self, authorities: Option<&'a Authorities>) -> Protection<'a> {
+        match authorities {
+            Some(authorities) => Protection::Tls(authorities),
+            None if self.token_file.is_some() => Protection::Loopback,
+            None => Protection::Plain,
+        }
     }
 
     fn authorities(&self) -> Result<Option<Authorities>, Failure> {
