@@ -7,7 +7,9 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use hub::log::SegmentFile;
 use hub::store::StoreStats;
-use hub::{Command, Completed, HubStats, JoinFile, KvStats, Outcome, Store, StoreError, StoreOp};
+use hub::{
+    Command, Completed, Hub, HubStats, JoinFile, KvStats, Outcome, Store, StoreError, StoreOp,
+};
 use servicer::{Storage, StorageCounters, StreamCounters, StreamRequests};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -121,7 +123,7 @@ pub(crate) struct ClientOps {
 /// Operations in flight, at most.
 const OPS_MAX: usize = 256;
 
-const FIRST: u64 = 1 << 63;
+const FIRST: u64 = Hub::COMMAND_IDS_END.0;
 
 impl ClientOps {
     /// Returns the command to submit; answers `Busy` if too many are in flight.

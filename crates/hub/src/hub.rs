@@ -136,6 +136,10 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 const EXPIRY: Duration = Duration::from_secs(1);
 
 impl Hub {
+    /// The ids of its commands are below this one. From here on they are free for a driver that passes
+    /// commands of another source to the same stores.
+    pub const COMMAND_IDS_END: CommandId = CommandId(3 << 62);
+
     /// Creates a hub that admits the nodes in `join_file`. It draws nothing at random.
     #[must_use]
     pub fn new(config: HubConfig, join_file: JoinFile, now: Instant) -> Self {
