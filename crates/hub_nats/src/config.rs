@@ -1,4 +1,4 @@
-//! Where the server is, and how much it is used.
+//! Address of the server, credentials, and limits.
 
 use core::fmt;
 use core::time::Duration;

@@ -119,7 +119,7 @@ impl Lease {
             Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => {}
             Err(error) => return Err(describe(&error)),
         }
-        // An update whose answer was lost is also a later revision.
+        // If the answer to an update was lost, the update is a later revision too.
         match self.bucket.entry(KEY).await {
             Ok(Some(entry)) if entry.operation == Operation::Put => {
                 let is_own = entry.value == self.owner.as_bytes();

@@ -196,7 +196,7 @@ impl LogStream {
     }
 }
 
-/// Refuses a stream whose settings let acknowledged mail disappear.
+/// Refuses a stream if its settings let acknowledged mail disappear.
 fn check(found: &Config, wanted: &Config) -> Result<(), NatsError> {
     let fault = if found.subjects != wanted.subjects {
         format!("its subjects are {:?}", found.subjects)
@@ -219,7 +219,7 @@ fn check(found: &Config, wanted: &Config) -> Result<(), NatsError> {
     )))
 }
 
-/// Where the bytes of a message belong.
+/// Place of the bytes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) piece: Piece,
