@@ -1,14 +1,17 @@
 //! The hub: routes calls and broadcasts between links, and issues commands to the store.
 
+mod access;
 mod clock;
 mod config;
 mod kv;
 mod link;
 mod membership;
 mod message;
+mod room;
 mod stats;
 mod table;
 mod topics;
+mod upkeep;
 
 use core::fmt;
 use core::ops::Bound;
@@ -21,13 +24,15 @@ use wire::{
     StreamMachine, UnixTime,
 };
 
+use crate::claim_grant::ClaimVerifier;
 use crate::field::{MailSeq, Name};
 use crate::join_file::JoinFile;
 use crate::kv::{KvEntry, KvKey, KvRange, KvWrite};
 use crate::record::{CallError, DownReason, StatsToHub, ToHub, ToNode};
-use crate::store::{Command, Completed, Outcome, StoreError, StoreOp};
+use crate::store::{Command, Completed, Outcome, StoreError, StoreOp, StoreStatus};
+pub use access::{AccessConfig, ClaimPolicy, SenderRate, SenderRates};
 use clock::{ClockVerdict, WallClock};
-pub use config::{DuplicateClaim, HubConfig, HubEvent, HubStats};
+pub use config::{DuplicateClaim, HubConfig, HubEvent, HubHealth, HubStats, HubStatus};
 use kv::{Caller, Kv, Request, Room, exchange};
 pub use kv::{KvConfig, KvStats};
 use link::{Link, LinkState, Member, Watchers};
@@ -36,6 +41,7 @@ pub use stats::{StatsLinkConfig, StatsLinkStats};
 use stats::{StatsReply, StatsRouter, StatsSender};
 use table::{Calls, Claims, OpenCall, Ops, Pending};
 use topics::Topics;
+use upkeep::Upkeep;
 
 /// The message switch that nodes join.
 ///
@@ -100,6 +106,7 @@ pub struct Hub {
     /// Buffer for one encoded record.
     scratch: Vec<u8>,
     health: Health,
+    upkeep: Upkeep,
     drain: Drain,
     stats: HubStats,
     stats_router: StatsRouter,
@@ -169,6 +176,7 @@ impl Hub {
             next_expiry: now + EXPIRY,
             scratch: Vec::new(),
             health: Health::Healthy,
+            upkeep: Upkeep::default(),
             drain: Drain::Off,
             stats: HubStats::default(),
             stats_router: StatsRouter::default(),
@@ -217,6 +225,11 @@ impl Hub {
         }
     }
 
+    /// Sets what checks the signatures of grants. Without it, no grant is valid.
+    pub fn set_claim_verifier(&mut self, verifier: Box<dyn ClaimVerifier>) {
+        self.upkeep.access.set_verifier(verifier);
+    }
+
     /// Returns the counters.
     pub const fn stats(&self) -> HubStats {
         self.stats
@@ -225,6 +238,27 @@ impl Hub {
     /// Returns the counters of statistics.
     pub const fn link_statistics(&self) -> StatsLinkStats {
         self.stats_router.stats()
+    }
+
+    /// Returns the state for reports and health checks.
+    pub fn health(&self) -> HubHealth {
+        let full = self.upkeep.room.full();
+        let status = self.upkeep.room.status;
+        let is_clock_doubted = self.clock.is_doubted();
+        let is_degraded = full.is_some() || status.corrupt > 0 || is_clock_doubted;
+        HubHealth {
+            status: if self.has_failed() {
+                HubStatus::Failed
+            } else if is_degraded {
+                HubStatus::Degraded
+            } else {
+                HubStatus::Ok
+            },
+            full: full.map(|(reason, _)| reason),
+            refused: full.map_or(0, |(_, refused)| refused),
+            is_clock_doubted,
+            store: status,
+        }
     }
 
     /// Returns the node that holds `player`, if its link is up.
@@ -259,7 +293,8 @@ impl Hub {
             ToHub::Reply { request, result } => self.on_reply(id, request, result),
             ToHub::Mail(mail) => self.on_mail(id, &mail),
             ToHub::MailAck { player, upto } => self.on_mail_ack(id, player, upto),
-            ToHub::Claim(claim) => self.on_claim(id, claim),
+            ToHub::Claim(claim) => self.on_claim(id, claim, None),
+            ToHub::ClaimGranted { claim, grant } => self.on_claim(id, claim, Some(grant)),
             ToHub::Release { player, claim } => self.on_release(id, player, claim),
             ToHub::Broadcast { topic, body } => self.on_broadcast(id, topic, body),
             ToHub::Counts { batch, entries } => self.on_counts(id, batch, entries),
@@ -293,6 +328,8 @@ impl Hub {
                     self.expire();
                 }
             }
+            (Pending::Status, Ok(Completed::Status(status))) => self.on_status(Some(status)),
+            (Pending::Status, _) => self.on_status(None),
             (Pending::Part, _) => {}
             (Pending::Kv(pending), outcome) => exchange::on_outcome(self, pending, outcome),
         }
@@ -392,10 +429,47 @@ impl Hub {
             self.next_expiry = now + EXPIRY;
             self.expire();
         }
+        if self.upkeep.room.is_due(now) {
+            self.request_status();
+        }
+        self.record_run();
+    }
+
+    /// Records how long the hub runs while mail does not expire by its clock, and reports that.
+    fn record_run(&mut self) {
+        if self.has_failed() || self.is_draining() {
+            return;
+        }
+        let ran = self.clock.ran(self.now);
+        let (record, report) = self.upkeep.run.next(self.now, ran);
+        if let Some(ran) = record {
+            self.ops.push(StoreOp::Ran(ran), Pending::Part);
+        }
+        if report && let Some((read, newest)) = self.clock.ahead(self.now) {
+            self.event(HubEvent::ClockAhead { read, newest });
+        }
+    }
+
+    /// Requests the state of the store.
+    fn request_status(&mut self) {
+        if !self.has_failed() && !self.is_draining() {
+            self.upkeep.room.on_requested(self.now);
+            self.ops.push(StoreOp::Status, Pending::Status);
+        }
+    }
+
+    fn on_status(&mut self, status: Option<StoreStatus>) {
+        let (events, waiting) = self.upkeep.room.on_status(self.now, status);
+        for event in events {
+            self.event(event);
+        }
+        for id in waiting {
+            self.send(id, &ToNode::HasRoom);
+        }
     }
 
     fn expire(&mut self) {
-        if let Some(now) = self.unix_now()
+        if let Some(now) = self.clock.expiry_now(self.now)
             && !self.has_failed()
             && !self.is_draining()
             && !self.is_expiring
@@ -437,6 +511,7 @@ impl Hub {
         for request in self.links.get(&id).into_iter().flat_map(Link::requests) {
             self.calls.on_written(request);
         }
+        self.upkeep.room.forget(id);
         self.leave(id);
     }
 
@@ -458,7 +533,13 @@ impl Hub {
     }
 
     fn event(&mut self, event: HubEvent) {
-        if self.events.len() < self.config.events_max {
+        let is_taken = matches!(event, HubEvent::PlayerTaken { .. });
+        let takes_max = self.config.events_max.div_ceil(8);
+        if is_taken && self.upkeep.takes_queued >= takes_max {
+            self.stats.events_dropped = self.stats.events_dropped.saturating_add(1);
+        } else if self.events.len() < self.config.events_max {
+            let takes = &mut self.upkeep.takes_queued;
+            *takes = takes.saturating_add(is_taken.into());
             self.events.push_back(event);
         } else {
             self.stats.events_dropped = self.stats.events_dropped.saturating_add(1);
@@ -644,7 +725,11 @@ impl StreamMachine for Hub {
             self.health = Health::Failed;
             return Some(HubEvent::StoreFailed);
         }
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if let Some(HubEvent::PlayerTaken { .. }) = event {
+            self.upkeep.takes_queued = self.upkeep.takes_queued.saturating_sub(1);
+        }
+        event
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -688,6 +773,8 @@ impl Hub {
             self.kv.memory_bytes(),
             self.final_acks.len().saturating_mul(16 + ENTRY_BYTES),
             self.lease_ends.len().saturating_mul(64 + ENTRY_BYTES),
+            self.upkeep.room.memory_bytes(),
+            self.upkeep.access.memory_bytes(),
         ];
         sums.into_iter().fold(0, usize::saturating_add)
     }

@@ -26,16 +26,17 @@ mod recovery;
 mod segment;
 mod snapshot;
 pub mod snapshot_format;
+mod spare;
 
 use std::collections::BTreeMap;
 
 use wire::ClientId;
 
 #[cfg(feature = "fs")]
-pub use fs::FileSegments;
+pub use fs::{FileSegments, SegmentFiller};
 pub use overlay::Overlay;
 pub use recovery::{OpenError, OpenFailure, Recovery};
-pub use segment::{FileError, MemorySegments, SegmentFile, SegmentId, SnapshotId};
+pub use segment::{FileError, MemorySegments, Prepared, SegmentFile, SegmentId, SnapshotId, Wait};
 
 use crate::field::{LogId, MailSeq};
 use crate::kv::KvKey;
@@ -43,7 +44,9 @@ use format::{LogRecord, Start, StoredKv, StoredMail};
 use index::Place;
 pub(crate) use index::{Index, MailEntry, NODE_BYTES, REFUSAL_BYTES, StateKind, total_bytes};
 use kv::KvPlace;
+use mails::{FIRST, Key};
 use snapshot::Snapshots;
+use spare::{Spare, Step};
 
 pub(crate) struct Log<F> {
     pub(crate) files: F,
@@ -54,11 +57,10 @@ pub(crate) struct Log<F> {
     end: u64,
     /// Encoded records that are not written yet.
     pending: Vec<u8>,
-    /// The next segment, preallocated, with its length.
-    spare: Option<(SegmentId, u64)>,
-    spare_wanted: bool,
-    /// Offset up to which the oldest segment's mail is copied, bytes.
-    copied: u64,
+    spare: Spare,
+    copying: Copying,
+    /// Mails that could not be copied, since their record is broken.
+    corrupt: u64,
     /// Bytes appended that housekeeping has not compensated yet.
     debt: u64,
     snapshots: Snapshots,
@@ -78,6 +80,17 @@ pub(crate) enum Purpose {
     /// Acknowledgements, which free room.
     Ack,
     Boot,
+}
+
+/// Progress of copying the oldest segment's mail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copying {
+    /// All records up to this offset were visited, bytes.
+    Records(u64),
+    /// A record is broken: the mails of the segment are looked up in the index, from this key on.
+    Index(Key),
+    /// Some mails could not be read. Retried with the next segment.
+    Failed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +113,14 @@ const BOOT_RESERVE: u64 = 2_048;
 /// Bytes that one copy step reads.
 const COPY_STEP: usize = 4 * format::PAYLOAD_BYTES_MAX;
 
+/// Length of the shortest segment, bytes: the eighth reserved for acknowledgements holds the longest
+/// record.
+pub(crate) const SEGMENT_BYTES_MIN: u64 = 8 * (format::PAYLOAD_BYTES_MAX as u64 + 4_096);
+
+/// Entries of the index that one copy step visits, and mails that it copies.
+const INDEX_STEP: usize = 4_096;
+const COPY_MAILS: usize = 4;
+
 /// Bytes appended per housekeeping step.
 const TIDY_BYTES: u64 = COPY_STEP as u64 / 4;
 
@@ -119,9 +140,9 @@ impl<F: SegmentFile> Log<F> {
             segments: BTreeMap::new(),
             end: 0,
             pending: Vec::new(),
-            spare: None,
-            spare_wanted: true,
-            copied: 0,
+            spare: Spare::new(),
+            copying: Copying::Records(0),
+            corrupt: 0,
             debt: 0,
             snapshots: Snapshots::new(snapshot_after),
             is_dead: false,
@@ -141,7 +162,7 @@ impl<F: SegmentFile> Log<F> {
         if self.segments.is_empty() {
             self.index.boot = boot;
             self.index.log = new;
-            self.allocate_spare();
+            self.advance_spare(Wait::UntilDone);
             self.roll()?;
         } else {
             self.append(&LogRecord::Boot(boot), Purpose::Boot)?;
@@ -162,9 +183,8 @@ impl<F: SegmentFile> Log<F> {
         if self.push(record, self.reserve(purpose)) {
             return Ok(());
         }
-        if self.spare.is_none() {
-            self.allocate_spare();
-        }
+        // Waits only if the newest segment filled faster than the next was prepared.
+        self.advance_spare(Wait::UntilDone);
         self.roll()?;
         if self.push(record, self.reserve(purpose)) {
             Ok(())
@@ -201,10 +221,11 @@ impl<F: SegmentFile> Log<F> {
         if self.is_dead || !self.pending.is_empty() {
             return false;
         }
-        if self.spare.is_none() && self.spare_wanted {
-            self.allocate_spare();
+        if self.spare.is_due() {
+            self.advance_spare(Wait::No);
             return true;
         }
+        self.advance_spare(Wait::No);
         // Both, so that neither delays the other.
         let has_written = self.write_snapshot();
         self.tidy_segments() || has_written
@@ -241,12 +262,24 @@ impl<F: SegmentFile> Log<F> {
     }
 
     pub(crate) const fn want_spare(&mut self) {
-        self.spare_wanted = true;
+        self.spare.is_wanted = true;
+    }
+
+    /// Tries to allocate the next segment; returns whether one is ready.
+    pub(crate) fn find_room(&mut self) -> bool {
+        self.want_spare();
+        self.advance_spare(Wait::No);
+        self.spare.is_ready()
     }
 
     /// Returns how many snapshots were completed, and how many were dropped.
     pub(crate) const fn snapshot_counts(&self) -> (u64, u64) {
         self.snapshots.counts()
+    }
+
+    /// Returns how many mails were dropped from a removed segment, since their record was broken.
+    pub(crate) const fn corrupt(&self) -> u64 {
+        self.corrupt
     }
 
     pub(crate) fn read<'b>(
@@ -311,10 +344,12 @@ impl<F: SegmentFile> Log<F> {
     }
 
     /// Returns how much room a record must leave in the newest segment; none if a spare is ready.
-    const fn reserve(&self, purpose: Purpose) -> u64 {
+    fn reserve(&self, purpose: Purpose) -> u64 {
+        let newest = self.segments.last_key_value();
+        let bytes = newest.map_or(self.segment_bytes, |(_, bytes)| *bytes);
         match purpose {
-            Purpose::Data if self.spare.is_none() => self.segment_bytes / 8,
-            Purpose::Join if self.spare.is_none() => self.segment_bytes / 16,
+            Purpose::Data if !self.spare.is_ready() => bytes / 8,
+            Purpose::Join if !self.spare.is_ready() => bytes / 16,
             Purpose::Data | Purpose::Join | Purpose::Ack => BOOT_RESERVE,
             Purpose::Boot => 0,
         }
@@ -345,8 +380,16 @@ impl<F: SegmentFile> Log<F> {
     fn roll(&mut self) -> Result<(), AppendError> {
         self.flush().map_err(|_| AppendError::Dead)?;
         let (segment, len) = self.spare.take().ok_or(AppendError::Full)?;
-        self.spare_wanted = true;
+        self.want_spare();
+        // The state has grown since a short segment was allocated.
+        if len < self.state_segment_bytes() {
+            self.is_dead |= self.files.remove(segment).is_err();
+            return Err(AppendError::Full);
+        }
         self.segments.insert(segment, len);
+        if self.copying == Copying::Failed {
+            self.copying = Copying::Index(FIRST);
+        }
         self.end = 0;
         let start = LogRecord::Start(Start {
             boot: self.index.boot,
@@ -365,29 +408,55 @@ impl<F: SegmentFile> Log<F> {
         self.flush().map_err(|_| AppendError::Dead)
     }
 
-    fn allocate_spare(&mut self) {
-        if !core::mem::take(&mut self.spare_wanted) {
-            return;
-        }
-        let segment = self.newest().next();
-        // If the log was written with larger segments, the state may exceed half of one.
+    /// Returns the length of the shortest segment that holds all small state.
+    const fn state_segment_bytes(&self) -> u64 {
         let state = self.index.state_bytes().saturating_add(BOOT_RESERVE);
-        let bytes = self.segment_bytes.max(state.saturating_mul(2));
+        state.saturating_mul(2)
+    }
+
+    /// Begins to allocate the next segment if one is wanted, and takes the result of an attempt.
+    ///
+    /// On a nearly full disk it tries shorter segments, down to an eighth of the configured length.
+    fn advance_spare(&mut self, wait: Wait) {
+        let mut step = self.spare.poll(&mut self.files, wait);
+        if self.spare.is_due() && step == Step::Done {
+            // If the log was written with larger segments, the state may exceed half of one.
+            let state = self.state_segment_bytes();
+            let least = (self.segment_bytes / 8).max(SEGMENT_BYTES_MIN).max(state);
+            step = self.begin_spare((self.segment_bytes.max(state), least));
+        }
+        loop {
+            step = match step {
+                Step::NoRoom(bytes, least) if self.drop_snapshots() => {
+                    self.begin_spare((bytes, least))
+                }
+                Step::NoRoom(bytes, least) if bytes / 2 >= least => {
+                    self.begin_spare((bytes / 2, least))
+                }
+                // Acknowledgements free room.
+                Step::NoRoom(..) => {
+                    self.spare.is_wanted = false;
+                    return;
+                }
+                Step::Pending if wait == Wait::UntilDone => self.spare.poll(&mut self.files, wait),
+                Step::Done | Step::Pending => return,
+                // No acknowledgement repairs a folder. A restart finds out what is left.
+                Step::Failed => {
+                    self.is_dead = true;
+                    return;
+                }
+            };
+        }
+    }
+
+    fn begin_spare(&mut self, lengths: (u64, u64)) -> Step {
+        let segment = self.newest().next();
         // The index counts segments and offsets in 32 bits.
-        if u32::try_from(segment.0).is_err() || u32::try_from(bytes).is_err() {
-            return;
+        if u32::try_from(segment.0).is_err() || u32::try_from(lengths.0).is_err() {
+            self.spare.is_wanted = false;
+            return Step::Done;
         }
-        let mut result = self.files.allocate(segment, bytes);
-        if result == Err(FileError::Full) && self.drop_snapshots() {
-            result = self.files.allocate(segment, bytes);
-        }
-        match result {
-            Ok(()) => self.spare = Some((segment, bytes)),
-            // Acknowledgements free room.
-            Err(FileError::Full) => {}
-            // No acknowledgement repairs a folder. A restart finds out what is left.
-            Err(FileError::Failed) => self.is_dead = true,
-        }
+        self.spare.begin(&mut self.files, segment, lengths)
     }
 
     fn drop_segment(&mut self, segment: SegmentId) -> bool {
@@ -396,29 +465,34 @@ impl<F: SegmentFile> Log<F> {
             return false;
         }
         self.segments.remove(&segment);
-        self.copied = 0;
-        self.spare_wanted = true;
+        self.copying = Copying::Records(0);
+        self.want_spare();
         true
     }
 
     fn copy_forward(&mut self, oldest: SegmentId, len: u64) -> bool {
-        let mut bytes = vec![0; COPY_STEP];
-        let Ok(read) = self.files.read(oldest, self.copied, &mut bytes) else {
-            return false;
-        };
         // Copies do not count as appended.
         let debt = self.debt;
-        let moved = self.copy_records(oldest, len, bytes.get(..read).unwrap_or_default());
+        let moved = match self.copying {
+            Copying::Records(at) => self.copy_records(oldest, len, at),
+            Copying::Index(from) => self.copy_from_index(oldest, from),
+            Copying::Failed => false,
+        };
         self.debt = debt;
         moved
     }
 
-    fn copy_records(&mut self, oldest: SegmentId, len: u64, bytes: &[u8]) -> bool {
-        let mut rest = bytes;
-        while let Ok((record, whole)) = format::decode(rest, oldest, self.copied) {
+    fn copy_records(&mut self, oldest: SegmentId, len: u64, start: u64) -> bool {
+        let mut bytes = vec![0; COPY_STEP];
+        let Ok(read) = self.files.read(oldest, start, &mut bytes) else {
+            return false;
+        };
+        let bytes = bytes.get(..read).unwrap_or_default();
+        let (mut rest, mut at) = (bytes, start);
+        while let Ok((record, whole)) = format::decode(rest, oldest, at) {
             let place = Place {
                 segment: oldest,
-                offset: self.copied,
+                offset: at,
             };
             let is_live = if let LogRecord::Mail(mail) = &record {
                 self.index.is_live_at(mail.player, mail.seq, place)
@@ -430,11 +504,82 @@ impl<F: SegmentFile> Log<F> {
             if is_live && self.append(&record, Purpose::Data).is_err() {
                 return false;
             }
-            self.copied = self.copied.saturating_add(whole as u64);
+            at = at.saturating_add(whole as u64);
+            self.copying = Copying::Records(at);
             rest = rest.get(whole..).unwrap_or_default();
         }
-        // If nothing was read, this is the end, or corrupt: mail behind it stays here.
-        let moved = rest.len() < bytes.len() && self.copied < len;
-        self.flush().is_ok() && moved
+        if rest.len() == bytes.len() || at >= len {
+            // The end, or a broken record: the index says what is left.
+            self.copying = Copying::Index(FIRST);
+        }
+        self.flush().is_ok()
+    }
+
+    /// Copies mails of `oldest` that the index names, and drops those with a broken record. One that
+    /// cannot be read now keeps the segment.
+    fn copy_from_index(&mut self, oldest: SegmentId, from: Key) -> bool {
+        let mut found = Vec::new();
+        let mut next = None;
+        for entry in self.index.mails.entries_from(from).take(INDEX_STEP) {
+            let key = entry.key();
+            next = Some((key.0, MailSeq(key.1.0.saturating_add(1))));
+            if u64::from(entry.segment) == oldest.0 {
+                found.push((key, entry.to_mail()));
+            }
+            if found.len() >= COPY_MAILS {
+                break;
+            }
+        }
+        let mut buf = Vec::new();
+        let mut is_kept = false;
+        for ((player, seq), entry) in found {
+            match self.read(player, seq, &entry, &mut buf) {
+                Ok(mail) => {
+                    if self.append(&LogRecord::Mail(mail), Purpose::Data).is_err() {
+                        return false;
+                    }
+                }
+                Err(ReadFailure::Corrupt) => {
+                    self.index.remove(player, seq);
+                    self.corrupt = self.corrupt.saturating_add(1);
+                }
+                Err(ReadFailure::Unreadable) => is_kept = true,
+            }
+        }
+        match next {
+            Some(next) if !is_kept => self.copying = Copying::Index(next),
+            Some(_) => self.copying = Copying::Failed,
+            None => return self.copy_key(oldest),
+        }
+        self.flush().is_ok()
+    }
+
+    /// Copies a durable key of `oldest`, or drops it if its record is broken.
+    fn copy_key(&mut self, oldest: SegmentId) -> bool {
+        let mut buf = Vec::new();
+        let Some((key, entry)) = self.index.kv.first_in(oldest) else {
+            // The segment is still there though nothing is left to copy.
+            self.copying = Copying::Failed;
+            return false;
+        };
+        match self.read_kv(&key, &entry, &mut buf) {
+            Ok(stored) => {
+                if self
+                    .append(&LogRecord::KvSet(stored), Purpose::Data)
+                    .is_err()
+                {
+                    return false;
+                }
+            }
+            Err(ReadFailure::Corrupt) => {
+                self.index.kv.remove(&key);
+                self.corrupt = self.corrupt.saturating_add(1);
+            }
+            Err(ReadFailure::Unreadable) => {
+                self.copying = Copying::Failed;
+                return false;
+            }
+        }
+        self.flush().is_ok()
     }
 }

@@ -17,6 +17,7 @@ use wire::{
     Outbound, PeerIdentity, Seed, StreamMachine,
 };
 
+use crate::claim_grant::ClaimGrant;
 use crate::field::{
     Addr, CallId, ClaimNumber, CountKey, Epoch, Lease, LiveSeq, LogId, MailSeq, Name, QueryId,
     Redacted, SenderSeq,
@@ -279,6 +280,15 @@ impl Node {
         let claim = self.players.claim(player, delivered, meta);
         self.live.start(claim);
         Ok(claim)
+    }
+
+    /// Proves a claim by a grant; a hub with [`ClaimPolicy::Granted`](crate::ClaimPolicy::Granted) needs
+    /// one. Call it right after [`claim`](Self::claim), before the node is polled. The grant is sent
+    /// again after each reconnect, so it should last as long as the session; a later one may be given
+    /// meanwhile. Returns whether the claim is still held.
+    pub fn prove(&mut self, now: Instant, claim: ClaimId, grant: ClaimGrant) -> bool {
+        self.advance(now);
+        self.players.prove(claim, grant)
     }
 
     /// Releases a claim. Returns whether it was still held.
@@ -627,6 +637,11 @@ impl Node {
                 claim,
                 settled,
             } => self.on_mailbox_empty(player, claim, settled),
+            ToNode::HasRoom => {
+                if self.outgoing.resume(self.now, &mut self.generator) {
+                    self.events.push_back(NodeEvent::HubHasRoom);
+                }
+            }
             ToNode::Live(record) => self.on_live_record(record),
             ToNode::Kv(record) => {
                 if !self.kv.on_record(record, &mut self.events) {
@@ -696,11 +711,19 @@ impl Node {
 
     fn on_settled(&mut self, run: (SenderSeq, SenderSeq), verdict: MailVerdict, retry_ms: u32) {
         let (first, last) = run;
-        if verdict == MailVerdict::Busy {
-            let wait = Duration::from_millis(retry_ms.into());
+        let wait = Duration::from_millis(retry_ms.into());
+        let generator = &mut self.generator;
+        if matches!(verdict, MailVerdict::Busy | MailVerdict::Full) {
+            let is_full = verdict == MailVerdict::Full;
             self.outgoing
-                .pause(last, self.now, wait, &mut self.generator);
+                .pause(last, self.now, (wait, is_full), generator);
+            if is_full && self.outgoing.on_full() {
+                self.events.push_back(NodeEvent::HubFull);
+            }
             return;
+        }
+        if verdict == MailVerdict::Stored && self.outgoing.resume(self.now, generator) {
+            self.events.push_back(NodeEvent::HubHasRoom);
         }
         for seq in self.outgoing.settle(first, last) {
             if matches!(verdict, MailVerdict::Refused(_)) && self.live.on_mail_refused(seq) {
@@ -708,7 +731,9 @@ impl Node {
             }
             self.events.push_back(match verdict {
                 MailVerdict::Refused(reason) => NodeEvent::MailRefused(seq, reason),
-                MailVerdict::Stored | MailVerdict::Busy => NodeEvent::MailStored(seq),
+                MailVerdict::Stored | MailVerdict::Busy | MailVerdict::Full => {
+                    NodeEvent::MailStored(seq)
+                }
             });
         }
     }

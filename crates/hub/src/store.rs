@@ -2,19 +2,21 @@
 
 mod kv;
 mod op;
+mod room;
 #[cfg(test)]
 mod tests;
 
 use core::fmt;
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
 use crate::field::{Addr, BatchSeq, CountKey, Epoch, LogId, MailSeq, Redacted, SenderSeq};
-use crate::log::format::{HEAD_BYTES, LogRecord, NodeRun, PAYLOAD_BYTES_MAX, StoredMail};
+use crate::log::format::{HEAD_BYTES, LogRecord, NodeRun, StoredMail};
 use crate::log::{
-    AppendError, Log, NODE_BYTES, Purpose, REFUSAL_BYTES, ReadFailure, Recovery, SegmentFile,
-    StateKind, total_bytes,
+    AppendError, Log, NODE_BYTES, Purpose, REFUSAL_BYTES, ReadFailure, Recovery, SEGMENT_BYTES_MIN,
+    SegmentFile, StateKind, total_bytes,
 };
 use crate::record::{MailRefusal, MailVerdict};
 
@@ -23,6 +25,8 @@ pub use kv::KvStoreConfig;
 pub use op::{
     Command, Completed, KvOp, KvOutcome, Mail, NewMail, Outcome, Settled, StoreError, StoreOp,
 };
+use room::resume_level;
+pub use room::{FullReason, StoreStatus};
 
 /// Executes a hub's store commands on a log.
 ///
@@ -47,6 +51,8 @@ pub struct Store<F> {
     log: Log<F>,
     config: StoreConfig,
     recovery: Recovery,
+    /// Why mail was refused for lack of room; `None` once there is room.
+    full: Option<FullReason>,
     stats: StoreStats,
     /// Buffer for one record.
     scratch: Vec<u8>,
@@ -65,8 +71,10 @@ pub struct StoreStats {
     pub duplicates: u64,
     /// Mails rejected permanently.
     pub refused: u64,
-    /// Mails not stored for now.
+    /// Mails not stored for now, other than for lack of room.
     pub busy: u64,
+    /// Mails not stored for lack of room.
+    pub full: u64,
     /// Mails deleted because they expired.
     pub expired: u64,
     /// Mails and keys that failed their checksum: the disk has lost synced data.
@@ -103,6 +111,7 @@ impl<F: SegmentFile> Store<F> {
             log,
             config,
             recovery,
+            full: None,
             stats: StoreStats::default(),
             scratch: Vec::new(),
             completed: VecDeque::new(),
@@ -153,6 +162,8 @@ impl<F: SegmentFile> Store<F> {
                     }
                     outcome.map(Completed::Kv)
                 }
+                StoreOp::Status => Ok(Completed::Status(self.status())),
+                StoreOp::Ran(ran) => self.record_run(ran),
                 StoreOp::Read {
                     player,
                     after,
@@ -212,6 +223,7 @@ impl<F: SegmentFile> Store<F> {
     pub const fn stats(&self) -> StoreStats {
         let mut stats = self.stats;
         (stats.snapshots, stats.snapshots_dropped) = self.log.snapshot_counts();
+        stats.corrupt = stats.corrupt.saturating_add(self.log.corrupt());
         stats
     }
 
@@ -267,6 +279,7 @@ impl<F: SegmentFile> Store<F> {
             boot: self.log.index.boot,
             log: self.log.index.log,
             newest: self.log.index.time,
+            ran: Duration::from_millis(self.log.index.ran),
             mail_mark: run.mail_mark,
             count_mark: run.count_mark,
         })
@@ -353,6 +366,34 @@ impl<F: SegmentFile> Store<F> {
         Completed::Expired { count }
     }
 
+    fn record_run(&mut self, ran: Duration) -> Outcome {
+        let ran = u64::try_from(ran.as_millis()).unwrap_or(u64::MAX);
+        self.log.append(&LogRecord::Ran(ran), Purpose::Data)?;
+        Ok(Completed::Ran)
+    }
+
+    fn status(&mut self) -> StoreStatus {
+        let (live_bytes, mails) = (self.log.index.live_bytes(), self.log.index.mail_count());
+        let mails = mails as u64;
+        let mails_max = u64::try_from(self.config.mails_max).unwrap_or(u64::MAX);
+        let has_quota = mails <= resume_level(mails_max)
+            && live_bytes <= resume_level(self.config.live_bytes_max);
+        let has_room = match self.full {
+            None => true,
+            Some(FullReason::Disk) => self.log.find_room(),
+            Some(FullReason::Limit) => has_quota,
+        };
+        if has_room {
+            self.full = None;
+        }
+        StoreStatus {
+            full: self.full,
+            live_bytes,
+            mails,
+            corrupt: self.stats().corrupt,
+        }
+    }
+
     fn read(
         &mut self,
         player: ClientId,
@@ -417,7 +458,7 @@ const READ_MAILS_MAX: usize = 256;
 impl From<AppendError> for StoreError {
     fn from(error: AppendError) -> Self {
         match error {
-            AppendError::Full => Self::Busy,
+            AppendError::Full => Self::Full,
             AppendError::Dead => Self::Failed,
         }
     }
@@ -428,9 +469,18 @@ const REFUSED_MAX: usize = 1_024;
 
 impl<F: SegmentFile> Store<F> {
     fn append(&mut self, mail: &NewMail) -> Settled {
-        let verdict = self.judge(mail).unwrap_or(MailVerdict::Busy);
-        if verdict == MailVerdict::Busy {
-            self.stats.busy = self.stats.busy.saturating_add(1);
+        let verdict = match self.judge(mail) {
+            Ok(verdict) => verdict,
+            Err(StoreError::Full) => {
+                self.full = Some(FullReason::Disk);
+                MailVerdict::Full
+            }
+            Err(StoreError::Busy | StoreError::Failed) => MailVerdict::Busy,
+        };
+        match verdict {
+            MailVerdict::Busy => self.stats.busy = self.stats.busy.saturating_add(1),
+            MailVerdict::Full => self.stats.full = self.stats.full.saturating_add(1),
+            MailVerdict::Stored | MailVerdict::Refused(_) => {}
         }
         Settled {
             node: mail.node,
@@ -473,7 +523,8 @@ impl<F: SegmentFile> Store<F> {
         if index.live_bytes().saturating_add(len) > self.config.live_bytes_max
             || index.mail_count() >= self.config.mails_max
         {
-            return Ok(MailVerdict::Busy);
+            self.full = Some(FullReason::Limit);
+            return Ok(MailVerdict::Full);
         }
         let record = LogRecord::Mail(StoredMail {
             seq: MailSeq(index.last_mail.0.saturating_add(1)),
@@ -540,7 +591,7 @@ pub struct StoreConfig {
 impl StoreConfig {
     /// Smallest segment, bytes: the eighth reserved for acknowledgements must hold the longest
     /// record.
-    pub const SEGMENT_BYTES_MIN: u64 = 8 * (PAYLOAD_BYTES_MAX as u64 + 4_096);
+    pub const SEGMENT_BYTES_MIN: u64 = SEGMENT_BYTES_MIN;
 
     pub(crate) fn segment_bytes(&self) -> u64 {
         let max = u64::from(u32::MAX);

@@ -389,8 +389,14 @@ impl Hub {
         let bytes = own_bytes.saturating_add(self.ops.mail_bytes());
         let has_room =
             self.ops.len() < self.config.ops_in_flight && bytes < self.config.store_bytes_in_flight;
+        let rate = self.config.access.rates.of(member.join.role);
+        let access = &mut self.upkeep.access;
+        let is_paced = has_room && access.admit_mail(self.now, node, rate, mail.body.len());
+        if has_room && !is_paced {
+            self.stats.mail_over_rate = self.stats.mail_over_rate.saturating_add(1);
+        }
         // All mail expires, so none is accepted without a wall clock.
-        let may_store = has_room && !self.is_draining();
+        let may_store = is_paced && !self.is_draining();
         let Some(now) = self.unix_now().filter(|_| may_store) else {
             self.settle(id, mail.seq, MailVerdict::Busy);
             return;
@@ -472,7 +478,7 @@ impl Hub {
     }
 
     fn read(&mut self, player: ClientId) {
-        let now = self.unix_now().unwrap_or_default();
+        let now = self.clock.expiry_now(self.now).unwrap_or_default();
         let wanted = |claim: &&mut Claim| claim.reading == Reading::Due;
         let Some(claim) = self.claims.get_mut(player).filter(wanted) else {
             return;
@@ -735,16 +741,20 @@ impl Hub {
     }
 
     fn settle(&mut self, id: ConnectionId, seq: SenderSeq, verdict: MailVerdict) {
+        if verdict == MailVerdict::Full && self.upkeep.room.on_full(id) {
+            self.request_status();
+        }
         let count = match verdict {
             MailVerdict::Stored => &mut self.stats.mail_stored,
             MailVerdict::Refused(_) => &mut self.stats.mail_refused,
             MailVerdict::Busy => &mut self.stats.mail_busy,
+            MailVerdict::Full => &mut self.stats.mail_full,
         };
         *count = count.saturating_add(1);
         if let Some(link) = self.links.get_mut(&id) {
             link.settle(seq, verdict);
             if let Some(member) = link.member_mut()
-                && verdict != MailVerdict::Busy
+                && !matches!(verdict, MailVerdict::Busy | MailVerdict::Full)
             {
                 member.settled = member.settled.max(seq);
             }

@@ -103,6 +103,9 @@ pub enum LogRecord<'a> {
     },
     /// The number of the last change of a key: `code 1, sequence 8`.
     KvMark(u64),
+    /// How long the hub has run since the last [`Time`](Self::Time) with a wall clock far from that:
+    /// `code 1, ran ms 8`.
+    Ran(u64),
 }
 
 /// Header of a segment.
@@ -178,6 +181,7 @@ const TIME: u8 = 9;
 const KV_SET: u8 = 20;
 const KV_DELETE: u8 = 21;
 const KV_MARK: u8 = 22;
+const RAN: u8 = 32;
 
 /// Why no record was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,6 +315,7 @@ impl<'a> LogRecord<'a> {
             }
             Self::KvDelete { sequence, key } => out.fields(&[&KV_DELETE, sequence, key]),
             Self::KvMark(sequence) => out.fields(&[&KV_MARK, sequence]),
+            Self::Ran(ran) => out.fields(&[&RAN, ran]),
         }
     }
 
@@ -360,6 +365,7 @@ impl<'a> LogRecord<'a> {
                 key: KvKey::decode(&mut reader)?,
             },
             KV_MARK => Self::KvMark(reader.u64()?),
+            RAN => Self::Ran(reader.u64()?),
             code => return Err(DecodeError::Code(code)),
         };
         reader.finish(DecodeError::Trailing)?;

@@ -213,7 +213,8 @@ impl<'a> Replay<'a> {
             | LogRecord::Time(_)
             | LogRecord::KvSet(_)
             | LogRecord::KvDelete { .. }
-            | LogRecord::KvMark(_) => return self.index.apply(record, place, len),
+            | LogRecord::KvMark(_)
+            | LogRecord::Ran(_) => return self.index.apply(record, place, len),
         };
         self.changes.push(change);
         if self.changes.len() >= CHANGES_MAX {
@@ -358,7 +359,8 @@ const fn is_state(record: &LogRecord<'_>) -> bool {
         | LogRecord::Node(_)
         | LogRecord::Refusal { .. }
         | LogRecord::Total { .. }
-        | LogRecord::KvMark(_) => true,
+        | LogRecord::KvMark(_)
+        | LogRecord::Ran(_) => true,
         LogRecord::Boot(_)
         | LogRecord::Mail(_)
         | LogRecord::Ack { .. }

@@ -155,6 +155,11 @@ pub enum NodeEvent {
     },
     /// A mail from this node is on the hub's disk.
     MailStored(SenderSeq),
+    /// The hub's store has no room. Mail of this node waits here, and is sent again when the hub has
+    /// room or after a second; [`SendError::Full`] follows when too much waits.
+    HubFull,
+    /// The hub stores mail again.
+    HubHasRoom,
     /// A mail from this node was rejected permanently.
     MailRefused(SenderSeq, MailRefusal),
     /// A mail for a player on this node; confirm it with

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use wire::{ClientId, Generator, Instant};
 
 use super::ClaimId;
+use crate::claim_grant::ClaimGrant;
 use crate::field::{BatchSeq, ClaimNumber, CountKey, Lease, MailSeq, SenderSeq};
 use crate::record::COUNTS_MAX;
 
@@ -30,6 +31,7 @@ pub(super) struct ClaimedPlayer {
     /// The last mail that the application has acknowledged.
     pub(super) acknowledged: MailSeq,
     pub(super) meta: Bytes,
+    pub(super) grant: Option<Box<ClaimGrant>>,
     /// Whether the claim was sent over this link.
     sent: bool,
 }
@@ -49,11 +51,22 @@ impl ClaimedPlayers {
             delivered,
             acknowledged: MailSeq(0),
             meta,
+            grant: None,
             sent: false,
         };
         self.players.insert(player, entry);
         self.claims.insert(player);
         claim
+    }
+
+    /// Sets the grant of a claim, and sends the claim with it; returns whether the claim is current.
+    pub(super) fn prove(&mut self, claim: ClaimId, grant: ClaimGrant) -> bool {
+        let Some(entry) = self.get_mut(claim.player, claim.number) else {
+            return false;
+        };
+        entry.grant = Some(Box::new(grant));
+        self.claims.insert(claim.player);
+        true
     }
 
     /// Removes a player after the hub has ended the claim.
@@ -189,7 +202,11 @@ impl ClaimedPlayers {
 
     pub(super) fn memory_bytes(&self) -> usize {
         let each = size_of::<ClaimedPlayer>().saturating_add(64);
-        let notes: usize = self.players.values().map(|entry| entry.meta.len()).sum();
+        let of_entry = |entry: &ClaimedPlayer| {
+            let grant = entry.grant.as_ref().map_or(0, |_| ClaimGrant::LEN);
+            entry.meta.len().saturating_add(grant)
+        };
+        let notes: usize = self.players.values().map(of_entry).sum();
         let waiting = self.releases.len().saturating_mul(64);
         let players = self.players.len().saturating_mul(each);
         players.saturating_add(notes).saturating_add(waiting)
@@ -198,6 +215,12 @@ impl ClaimedPlayers {
     pub(super) fn len(&self) -> usize {
         self.players.len()
     }
+}
+
+/// Draws a time up to `max`.
+fn draw(generator: &mut Generator, max: Duration) -> Duration {
+    let nanos = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(generator.between(0, nanos))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,10 +244,18 @@ pub(super) struct Outgoing {
     /// Set after the hub had no room: one mail is sent alone until it is settled.
     probing: bool,
     refusals: u32,
+    /// Whether the hub's store was full when it last gave a verdict.
+    is_hub_full: bool,
 }
 
 /// Longest pause, unless the hub requests a longer one.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The same while the hub's store is full.
+const FULL_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Most time after which mail is sent once the hub has room: so that not all nodes send at once.
+const RESUME_SPREAD: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OutgoingMail {
@@ -285,7 +316,7 @@ impl Outgoing {
         &mut self,
         last: SenderSeq,
         now: Instant,
-        wait: Duration,
+        (wait, is_full): (Duration, bool),
         generator: &mut Generator,
     ) {
         if self.mails.front().is_none_or(|front| front.seq > last) {
@@ -296,12 +327,26 @@ impl Outgoing {
         // Verdicts on mails that were in flight together count as one refusal.
         if self.paused.is_none() {
             let doubled = wait.saturating_mul(1 << self.refusals.min(16));
-            let pause = doubled.min(wait.max(PAUSE_MAX));
-            let nanos = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
-            let spread = Duration::from_nanos(generator.between(0, nanos / 2));
-            self.paused = Some(now + pause + spread);
+            let longest = if is_full { FULL_PAUSE_MAX } else { PAUSE_MAX };
+            let pause = doubled.min(wait.max(longest));
+            self.paused = Some(now + pause + draw(generator, pause.div_f32(2.0)));
             self.refusals = self.refusals.saturating_add(1);
         }
+    }
+
+    /// Notes that the hub's store is full; returns whether that is new.
+    pub(super) const fn on_full(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_hub_full, true)
+    }
+
+    /// Ends a pause soon if the hub's store was full; returns whether it was.
+    pub(super) fn resume(&mut self, now: Instant, generator: &mut Generator) -> bool {
+        let was_full = core::mem::take(&mut self.is_hub_full);
+        if was_full && let Some(until) = self.paused {
+            self.paused = Some(until.min(now + draw(generator, RESUME_SPREAD)));
+            self.refusals = 0;
+        }
+        was_full
     }
 
     /// Starts from the front over a new link.

@@ -41,8 +41,8 @@ pub enum ToNode<'a> {
         /// The reply, or why there is none.
         result: Result<Redacted<&'a [u8]>, CallError>,
     },
-    /// `code 1, first 8, last 8, verdict 1, retry ms 4`; verdict 0 is stored, 255 busy, else a
-    /// refusal.
+    /// `code 1, first 8, last 8, verdict 1, retry ms 4`; verdict 0 is stored, 254 full, 255 busy, else
+    /// a refusal.
     MailSettled {
         /// The first mail of the run.
         first: SenderSeq,
@@ -50,7 +50,7 @@ pub enum ToNode<'a> {
         last: SenderSeq,
         /// The verdict.
         verdict: MailVerdict,
-        /// If busy, the delay before a retry, milliseconds.
+        /// If busy or full, the delay before a retry, milliseconds.
         retry_ms: u32,
     },
     /// `code 1, player 8, claim 8, seq 8, from 32, epoch 4, sender seq 8, body...`
@@ -119,6 +119,8 @@ pub enum ToNode<'a> {
         /// The last mail of this node with a verdict when the mailbox was read.
         settled: SenderSeq,
     },
+    /// `code 1`. Sent to each node that got [`MailVerdict::Full`]: it resends its mail at once.
+    HasRoom,
     /// A live message, or the outcome of one.
     Live(LiveToNode<'a>),
     /// An answer of the key-value store, or a change for a watcher.
@@ -247,7 +249,7 @@ impl<'a> ToNode<'a> {
                 claim: ClaimNumber(reader.u64()?),
                 settled: SenderSeq(reader.u64()?),
             },
-            code if code <= code::PRESENCE_COMPLETE => Self::decode_presence(code, &mut reader)?,
+            code if is_state(code) => Self::decode_state(code, &mut reader)?,
             code => Self::decode_part(code, &mut reader)?,
         };
         reader.finish(DecodeError::Trailing)?;
@@ -265,10 +267,12 @@ impl<'a> ToNode<'a> {
         }
     }
 
-    fn decode_presence(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+    /// Decodes presence, and the room of the store.
+    fn decode_state(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(match code {
             code::PRESENCE_RESET => Self::PresenceReset,
             code::PRESENCE_COMPLETE => Self::PresenceComplete,
+            code::HAS_ROOM => Self::HasRoom,
             code::PRESENCE_NODE => Self::PresenceNode {
                 node: NodeId(reader.array()?),
                 info: super::decode_flag(reader)?
@@ -354,6 +358,7 @@ impl<'a> ToNode<'a> {
                 claim,
                 settled,
             } => out.fields(&[&code::MAILBOX_EMPTY, player, claim, settled]),
+            Self::HasRoom => out.u8(code::HAS_ROOM),
             Self::Live(it) => it.encode(&mut out),
             Self::Kv(it) => it.encode(&mut out),
             Self::Stats(it) => it.encode(&mut out),
@@ -370,4 +375,9 @@ impl NodeInfo {
             services: super::decode_names(reader)?,
         })
     }
+}
+
+/// Returns whether a record has presence, or the room of the store; also of codes that are not in use.
+const fn is_state(code: u8) -> bool {
+    code <= code::PRESENCE_COMPLETE || code == code::HAS_ROOM
 }

@@ -8,6 +8,7 @@ mod crash;
 mod disk;
 mod kv;
 mod limit;
+mod room;
 mod snapshot;
 
 use bytes::Bytes;
@@ -132,6 +133,29 @@ fn one_acknowledged() -> MemorySegments {
 }
 
 #[test]
+fn a_log_of_version_1_opens_and_its_mail_is_read() {
+    let text = include_str!("../../testdata/log_version_1.hex");
+    let hex = text.lines().find_map(|line| line.strip_prefix("segment "));
+    let digits: Vec<_> = hex.unwrap().as_bytes().chunks(2).collect();
+    let byte = |pair: &&[u8]| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap();
+    let bytes: Vec<_> = digits.iter().map(byte).collect();
+    let mut disk = MemorySegments::new(1 << 30);
+    let segment = SegmentId(1);
+    disk.allocate(segment, StoreConfig::SEGMENT_BYTES_MIN)
+        .unwrap();
+    disk.write(segment, 0, &bytes).unwrap();
+    disk.sync(segment).unwrap();
+    let mut store = open(disk);
+    let mails = read_all(&mut store, 9);
+    assert_eq!(mails.len(), 1);
+    assert_eq!(&mails[0].body.0[..], b"kept");
+    let epoch = join(&mut store, 1);
+    assert_eq!(epoch, Epoch(1), "the run is known");
+    append(&mut store, mail(epoch, 3, 9, b"new")).unwrap();
+    assert_eq!(read_all(&mut open(store.into_files()), 9).len(), 2);
+}
+
+#[test]
 fn a_batch_costs_one_sync() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
@@ -175,6 +199,7 @@ fn hub_1_an_epoch_outlives_a_power_cut_and_a_later_run_gets_the_next() {
         boot: 2,
         log: LogId(7),
         newest: UnixTime::default(),
+        ran: Duration::ZERO,
         mail_mark: SenderSeq(1),
         count_mark: BatchSeq(0),
     };
@@ -289,7 +314,7 @@ fn hub_1_a_full_disk_keeps_reading_and_acknowledging_and_recovers() {
     loop {
         match append(&mut store, mail(epoch, seq + 1, seq % 9, &[5; 5_000])) {
             Ok(MailVerdict::Stored) => seq += 1,
-            Ok(MailVerdict::Busy) => break,
+            Ok(MailVerdict::Full) => break,
             other => panic!("{other:?}"),
         }
         while store.tidy() {}

@@ -185,7 +185,7 @@ fn send_some(
                     assert_ne!(stored.last(), Some(&one.seq.0));
                     stored.push(one.seq.0);
                 }
-                MailVerdict::Busy => {}
+                MailVerdict::Busy | MailVerdict::Full => {}
                 refused @ MailVerdict::Refused(_) => panic!("{refused:?}"),
             }
         }

@@ -164,7 +164,7 @@ fn a_log_keeps_its_id_and_its_time() {
         );
         // The time is not written on every tick.
         let syncs = store.files_mut().syncs();
-        let soon = time + core::time::Duration::from_secs(59);
+        let soon = time + Duration::from_secs(59);
         run(&mut store, StoreOp::Expire { now: soon }).unwrap();
         assert_eq!(store.files_mut().syncs(), syncs);
     }
@@ -216,7 +216,7 @@ fn hub_1_a_disk_that_is_full_at_any_allocation_keeps_what_was_stored() {
         for seq in 1..=300 {
             match append(&mut store, mail(epoch, seq, seq % 10, &vec![5; 20_000])) {
                 Ok(MailVerdict::Stored) => stored += 1,
-                Ok(MailVerdict::Busy) => break,
+                Ok(MailVerdict::Full) => break,
                 other => panic!("{other:?}"),
             }
             while store.tidy() {}
@@ -239,7 +239,7 @@ fn hub_1_a_failed_write_ends_the_log_and_loses_nothing_stored() {
         for seq in 1..=100 {
             match append(&mut store, mail(epoch, seq, seq % 5, &vec![5; 30_000])) {
                 Ok(MailVerdict::Stored) => stored += 1,
-                Ok(MailVerdict::Busy) => {}
+                Ok(MailVerdict::Busy | MailVerdict::Full) => {}
                 Err(StoreError::Failed) => break,
                 other => panic!("{other:?}"),
             }
