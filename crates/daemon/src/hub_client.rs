@@ -200,8 +200,8 @@ impl<F: SegmentFile> Storage for ObservedStore<F> {
         self.stats.set(self.store.stats());
     }
 
-    fn may_overtake(job: &Self::Job) -> bool {
-        <Store<F> as Storage>::may_overtake(job)
+    fn take_reads(batch: &mut Vec<Self::Job>) -> Vec<Self::Job> {
+        <Store<F> as Storage>::take_reads(batch)
     }
 
     fn tidy(&mut self) -> bool {

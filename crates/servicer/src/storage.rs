@@ -3,11 +3,12 @@
 //! Jobs enter by a bounded queue ([`Jobs`]). The thread takes all queued jobs, executes them as one
 //! batch ([`Storage::execute`]) and sends the batch's outcomes to the driver as one request. Under
 //! load the batches grow, so each job costs fewer syncs. Reads do not wait for that sync
-//! ([`Storage::may_overtake`]).
+//! ([`Storage::take_reads`]).
 //!
 //! Create the queue first, since the application submits to it. Then spawn the servicer, since its
 //! requests carry the outcomes. Spawn the thread last.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use hub::log::SegmentFile;
-use hub::{Store, StoreOp};
-use wire::CommandId;
+use hub::{Command, Store, StoreOp};
+use wire::{ClientId, CommandId};
 
 use crate::counters::{AtomicCounters as _, counters};
 use crate::handle::{End, Report, Running, SpawnError};
@@ -32,10 +33,10 @@ pub trait Storage {
     /// Executes all `jobs`, makes them durable with one sync and appends one outcome for each.
     fn execute(&mut self, jobs: impl Iterator<Item = Self::Job>, outcomes: &mut Vec<Self::Outcome>);
 
-    /// Returns whether `job` only reads and may overtake the jobs queued before it. Such jobs of a
-    /// batch are executed first, and their outcomes are sent before the others are synced.
-    fn may_overtake(_job: &Self::Job) -> bool {
-        false
+    /// Removes from `batch` the jobs that only read and may overtake the others. They are executed
+    /// first, and their outcomes are sent before the others are synced.
+    fn take_reads(_batch: &mut Vec<Self::Job>) -> Vec<Self::Job> {
+        Vec::new()
     }
 
     /// Does one bounded step of housekeeping. Returns whether there is more. Called while no job is
@@ -308,7 +309,7 @@ where
     }
 
     fn execute(&mut self, batch: &mut Vec<S::Job>) {
-        let reads: Vec<_> = batch.extract_if(.., |job| S::may_overtake(job)).collect();
+        let reads = S::take_reads(batch);
         for jobs in [reads, core::mem::take(batch)] {
             if !jobs.is_empty() {
                 self.execute_all(jobs);
@@ -348,7 +349,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Executes all commands of a batch with one sync.
 impl<F: SegmentFile> Storage for Store<F> {
-    type Job = (CommandId, hub::Command);
+    type Job = (CommandId, Command);
     type Outcome = (CommandId, hub::Outcome);
 
     fn execute(
@@ -374,9 +375,12 @@ impl<F: SegmentFile> Storage for Store<F> {
         }
     }
 
-    /// The hub reads a mailbox again after it has appended to it.
-    fn may_overtake((_, command): &Self::Job) -> bool {
-        matches!(command, hub::Command::Store(StoreOp::Read { .. }))
+    /// A read of a mailbox may overtake appends, since the hub reads again after each. It does not
+    /// overtake a deletion of the same mailbox: it would deliver what was acknowledged.
+    fn take_reads(batch: &mut Vec<Self::Job>) -> Vec<Self::Job> {
+        let deleting: BTreeSet<_> = batch.iter().filter_map(|(_, it)| deleted(it)).collect();
+        let may_overtake = |(_, command): &mut Self::Job| matches!(command, Command::Store(StoreOp::Read { player, .. }) if !deleting.contains(player));
+        batch.extract_if(.., may_overtake).collect()
     }
 
     fn tidy(&mut self) -> bool {
@@ -385,5 +389,14 @@ impl<F: SegmentFile> Storage for Store<F> {
 
     fn keep_up(&mut self) -> bool {
         Self::keep_up(self)
+    }
+}
+
+/// Returns the player from which mailbox a command deletes.
+const fn deleted(command: &Command) -> Option<ClientId> {
+    if let Command::Store(StoreOp::Ack { player, .. } | StoreOp::Clear { player, .. }) = command {
+        Some(*player)
+    } else {
+        None
     }
 }

@@ -5,11 +5,16 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
+use hub::log::MemorySegments;
+use hub::{Command, MailSeq, Store, StoreOp};
 use servicer::{
     Dial, End, Jobs, RequestError, Storage, StorageConfig, StorageThread, StreamApplication,
     StreamConfig, StreamHandle, StreamServicer,
 };
-use wire::{CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine};
+use wire::{
+    ClientId, CloseCause, CommandId, ConnectionId, Instant, Outbound, PeerIdentity, StreamMachine,
+    UnixTime,
+};
 
 use crate::harness::TIMEOUT;
 
@@ -106,8 +111,8 @@ impl Storage for Doubler {
         self.go.recv().ok();
     }
 
-    fn may_overtake(job: &u32) -> bool {
-        *job >= READ
+    fn take_reads(batch: &mut Vec<u32>) -> Vec<u32> {
+        batch.extract_if(.., |job| *job >= READ).collect()
     }
 
     fn tidy(&mut self) -> bool {
@@ -222,6 +227,31 @@ fn reads_complete_before_the_sync_of_the_jobs_queued_before_them() {
     );
     drop(bench.go);
     assert_eq!(bench.outcomes.recv_timeout(TIMEOUT), Ok(vec![4, 6]));
+}
+
+#[test]
+fn a_read_does_not_overtake_a_deletion_of_the_same_mailbox() {
+    let read = |player| StoreOp::Read {
+        player: ClientId(player),
+        after: MailSeq(0),
+        bytes_max: 1,
+        now: UnixTime::from_secs(1),
+    };
+    let acknowledge = StoreOp::Ack {
+        player: ClientId(1),
+        upto: MailSeq(5),
+    };
+    let clear = StoreOp::Clear {
+        player: ClientId(2),
+    };
+    let ops = [acknowledge, read(1), clear, read(2), read(3)];
+    let jobs = ops.into_iter().zip(0..);
+    let mut batch: Vec<_> = jobs
+        .map(|(op, id)| (CommandId(id), Command::Store(op)))
+        .collect();
+    let reads = <Store<MemorySegments> as Storage>::take_reads(&mut batch);
+    assert_eq!(reads, [(CommandId(4), Command::Store(read(3)))]);
+    assert_eq!(batch.len(), 4);
 }
 
 #[test]
