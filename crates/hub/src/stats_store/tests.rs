@@ -277,36 +277,6 @@ fn frozen() -> (Vec<u8>, Vec<u8>) {
     (file("segment "), file("checkpoint "))
 }
 
-/// Prints the frozen files; for a new version only.
-#[test]
-#[ignore = "writes a fixture"]
-fn print_files_of_this_version() {
-    let mut store = open(MemorySegments::new(64 << 20));
-    run(
-        &mut store,
-        append_op(1, 1, 1, NOON, batch(&[(NOON, "kill", 2)])),
-    )
-    .unwrap();
-    store.write_checkpoint();
-    run(
-        &mut store,
-        append_op(1, 1, 2, NOON, batch(&[(NOON, "kill", 3)])),
-    )
-    .unwrap();
-    let mut disk = store.into_files();
-    let mut bytes = vec![0; 4_096];
-    let read = disk.read_snapshot(SnapshotId(1), 0, &mut bytes).unwrap();
-    let hex = |bytes: &[u8]| {
-        let digit = |digit: u8| char::from_digit(digit.into(), 16).unwrap();
-        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        digits.map(digit).collect::<String>()
-    };
-    eprintln!("checkpoint {}", hex(&bytes[..read]));
-    let read = disk.read(SegmentId(1), 0, &mut bytes).unwrap();
-    let end = bytes[..read].iter().rposition(|byte| *byte != 0).unwrap();
-    eprintln!("segment {}", hex(&bytes[..=end]));
-}
-
 #[test]
 fn h11_damage_is_counted_or_stops_the_start() {
     let filled = || {
