@@ -1,4 +1,4 @@
-//! The same messages through the hub, NATS and Redis, each server a process of its own on loopback.
+//! The same messages through the hub, NATS and Redis; each server is a separate process on loopback.
 //!
 //! Each case runs on all stacks in turn, round by round, with fresh folders. A stack is a set of
 //! async functions that run one case for about a second. Payloads are 128 bytes.

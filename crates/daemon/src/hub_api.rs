@@ -1,8 +1,8 @@
 //! The HTTP API of a hub: mail, presence, live messages, drain and metrics without Rust.
 //!
 //! `docs/guides/hub.md` describes its use, `GET /v1/openapi.json` its requests and responses. It
-//! runs on a thread of its own. What it sends goes through a node of the hub, with the limits of
-//! any node; what it reads and deletes in mailboxes goes to the store.
+//! runs on a separate thread. It sends through a node of the hub, with the limits of
+//! any node; it reads and clears mailboxes in the store itself.
 
 mod key;
 mod kv;

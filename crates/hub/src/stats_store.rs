@@ -1,6 +1,6 @@
 //! The store of statistics: a raw log, and rollups with checkpoints.
 //!
-//! A folder of its own, apart from mail: neither delays the other, and either opens without the
+//! A separate folder from mail: neither delays the other, and either opens without the
 //! other. Batches are appended to the raw log with one sync for all that wait, and are then confirmed.
 //! The rollups are in memory; a checkpoint has all of their rows, and a start applies the raw log
 //! from there on.

@@ -146,7 +146,7 @@ impl<F: SegmentFile> Store<F> {
         let mut loads = Vec::new();
         for (id, command) in commands {
             let Command::Store(op) = command else {
-                // Statistics have a store of their own.
+                // Statistics have a separate store.
                 outcomes.push((id, Err(StoreError::Busy)));
                 continue;
             };

@@ -154,7 +154,7 @@ pub enum Tls {
     System,
     /// TLS; the certificate is checked by this authority, a PEM file.
     Authority(PathBuf),
-    /// TLS without a check of the certificate: whoever can redirect the connection reads all mail.
+    /// TLS without a check of the certificate: an attacker that redirects the connection reads all mail.
     Insecure,
 }
 

@@ -1,4 +1,4 @@
-//! The connection to NATS, on a thread with an executor of its own.
+//! The connection to NATS, on a separate thread with its executor.
 
 use core::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};

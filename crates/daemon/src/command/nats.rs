@@ -24,7 +24,7 @@ pub struct NatsArgs {
     /// Authority that the certificates of the servers are checked by, PEM; default: those of the system.
     #[arg(long, value_name = "FILE")]
     nats_ca: Option<PathBuf>,
-    /// Does not check the certificates: whoever can redirect the connection reads all mail.
+    /// Does not check the certificates: an attacker that redirects the connection reads all mail.
     #[arg(long, conflicts_with = "nats_ca")]
     nats_insecure: bool,
     /// States that the servers sync before each answer (`sync_interval: always`).

@@ -63,7 +63,7 @@ impl ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// The end of a connection whose TLS handshake failed.
+    /// The end of a connection with a failed TLS handshake.
     pub(crate) fn of_handshake(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::TimedOut {
             Self::TooSlow

@@ -310,7 +310,7 @@ impl WatchEnd {
         }
     }
 
-    /// What the client is told, if it can be.
+    /// The answer to the client, if there can be one.
     const fn close(self) -> Option<(CloseCode, &'static str)> {
         match self {
             Self::Cut => None,

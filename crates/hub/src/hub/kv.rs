@@ -1,6 +1,6 @@
 //! The key-value store: answers reads from memory, orders writes, and serves watches.
 //!
-//! A write in memory is visible and answered at once. A durable write goes to the store, and is visible and
+//! A write in memory is visible and answered at once. A durable write is stored first, then visible and
 //! answered once it is on disk; the store assigns its revision and checks its condition. All entries are
 //! in memory; the durable ones are read from the store at the start.
 

@@ -355,7 +355,7 @@ impl Index {
     }
 }
 
-/// Returns the size of a mail in a mailbox, bytes: that of a record of its own.
+/// Returns the size of a mail in a mailbox, bytes, as if its record were not shared.
 pub(crate) fn mail_bytes(body_bytes: usize) -> u32 {
     let bytes = body_bytes.saturating_add(MAIL_HEAD_BYTES);
     u32::try_from(bytes).unwrap_or(u32::MAX)

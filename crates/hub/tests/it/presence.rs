@@ -11,7 +11,7 @@ use crate::world::{World, body, node_id, seeds, server};
 
 const WATCHER: usize = 2;
 
-/// What the watcher has been told.
+/// What the watcher has received.
 #[derive(Debug, Default)]
 struct View {
     nodes: BTreeSet<NodeId>,

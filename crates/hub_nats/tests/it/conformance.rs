@@ -8,7 +8,7 @@ use hub_nats::NatsConfig;
 
 use crate::harness::{NatsBackend, Server};
 
-/// A log of its own on a server.
+/// A separate log on a server.
 struct NatsSubject(NatsConfig);
 
 impl NatsSubject {

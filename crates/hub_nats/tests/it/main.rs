@@ -1,7 +1,7 @@
 #![cfg(test)]
 #![expect(
     clippy::disallowed_methods,
-    reason = "the tests wait for processes of their own"
+    reason = "the tests wait for their processes"
 )]
 //! A hub's log on real servers of NATS, and on a pretended one.
 
