@@ -212,10 +212,11 @@ impl Nats {
             let since = now();
             // The change and the answer arrive on two connections.
             let put = store.put("key", BODY);
-            let (revision, change) = tokio::join!(put, changes.next());
+            let change = async { (changes.next().await, since.elapsed()) };
+            let (revision, (change, latency)) = tokio::join!(put, change);
             revision?;
             change.ok_or("the watch has ended")??;
-            recorder.add(since);
+            recorder.add_latency(latency);
         }
         Ok(recorder.finish())
     }

@@ -39,9 +39,12 @@ impl Default for Recorder {
 impl Recorder {
     /// Adds an operation that began at `since` and ends now.
     pub fn add(&mut self, since: Instant) {
-        let at = now();
-        if at - self.begin >= WARM_UP {
-            let latency = at - since;
+        self.add_latency(now() - since);
+    }
+
+    /// Adds an operation that has ended.
+    pub fn add_latency(&mut self, latency: Duration) {
+        if now() - self.begin >= WARM_UP {
             self.latencies_us.push(latency.as_secs_f64() * 1e6);
             self.count += 1;
         }

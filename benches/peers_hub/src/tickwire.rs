@@ -5,9 +5,9 @@ use std::fs;
 use std::io::Read as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as Clock};
 
 use bytes::Bytes;
@@ -189,27 +189,31 @@ impl Tickwire {
         sample.map_err(Into::into)
     }
 
-    /// Puts a key until a watcher on another node has seen it, again and again.
+    /// Measures from the put of a key to the event of a watcher on another node.
     pub fn kv_watch(&self, durability: Durability) -> Result<Sample> {
         let (joined, waits) = mpsc::channel();
         let (seen, changes) = mpsc::channel();
+        let put_at = Arc::new(Mutex::new(now()));
         let watching = Watching {
             joined: joined.clone(),
+            put_at: Arc::clone(&put_at),
             seen,
         };
         let watcher = self.spawn(1, NodeConfig::default(), watching)?;
         waits.recv_timeout(PATIENCE)?;
-        let writing = Writing { joined, durability };
+        let writing = Writing {
+            joined,
+            put_at,
+            durability,
+        };
         let writer = self.spawn(0, NodeConfig::default(), writing)?;
         waits.recv_timeout(PATIENCE)?;
         let mut recorder = Recorder::default();
         while !recorder.is_over() {
-            let since = now();
             writer.request(0).map_err(|_| "no room")?;
-            // The change and the answer arrive on two connections.
-            changes.recv_timeout(PATIENCE)?;
+            recorder.add_latency(changes.recv_timeout(PATIENCE)?);
+            // The answer arrives on the other connection.
             waits.recv_timeout(PATIENCE)?;
-            recorder.add(since);
         }
         writer.shutdown(Duration::from_secs(1));
         watcher.shutdown(Duration::from_secs(1));
@@ -492,12 +496,14 @@ impl HubApplication for Reader {
     fn on_event(&mut self, at: Instant, node: &mut Node, event: NodeEvent) {
         match event {
             NodeEvent::Joined { .. } => self.claim(at, node),
-            // As on the other stacks, nothing is acknowledged meanwhile.
-            NodeEvent::Mail { .. } => {
+            // As on the other stacks, nothing is acknowledged meanwhile. Mail of a released claim
+            // no longer counts against the limit of unacknowledged bytes.
+            NodeEvent::Mail { claim, .. } => {
                 self.mails += 1;
                 if self.mails == MAILBOX_MAILS {
                     self.latencies_us
                         .push(self.since.elapsed().as_secs_f64() * 1e6);
+                    node.release(at, claim);
                     self.claim(at, node);
                 }
             }
@@ -509,6 +515,7 @@ impl HubApplication for Reader {
 /// Puts a key at each request.
 struct Writing {
     joined: Sender<()>,
+    put_at: Arc<Mutex<Clock>>,
     durability: Durability,
 }
 
@@ -519,6 +526,7 @@ impl HubApplication for Writing {
         let key = KvKey::new("bench.key").expect("a key");
         let mut put = KvPut::new(key, BODY);
         put.durability = self.durability;
+        *self.put_at.lock().expect("no panic") = now();
         node.kv().put(put).expect("room");
         ControlFlow::Continue(())
     }
@@ -539,7 +547,8 @@ impl HubApplication for Writing {
 /// Reports each change of the key.
 struct Watching {
     joined: Sender<()>,
-    seen: Sender<()>,
+    put_at: Arc<Mutex<Clock>>,
+    seen: Sender<Duration>,
 }
 
 impl HubApplication for Watching {
@@ -557,7 +566,8 @@ impl HubApplication for Watching {
             }
             NodeEvent::KvComplete { .. } => self.joined.send(()).unwrap_or_default(),
             NodeEvent::KvChanged { change, .. } if change.value.is_some() => {
-                self.seen.send(()).unwrap_or_default();
+                let latency = self.put_at.lock().expect("no panic").elapsed();
+                self.seen.send(latency).unwrap_or_default();
             }
             _ => {}
         }
