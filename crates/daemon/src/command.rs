@@ -34,7 +34,7 @@ pub use hub::{
     ListNodes, ListPlayers, MailCommand, NewApiKey, PlainRequest, RestoreFolder, RunHub, SendMail,
     WatchPresence,
 };
-pub use key::{CopiedKey, KeyCommand, NewJoinFile, NewKey, PublicPart, ShownKey};
+pub use key::{CopiedKey, KeyCommand, NewClaimGrant, NewJoinFile, NewKey, PublicPart, ShownKey};
 use log::log;
 pub use matchmaker::{MatchmakerCommand, RunMatchmaker, StatusArgs};
 #[cfg(feature = "nats")]

@@ -40,6 +40,7 @@ pub(crate) struct HubStatus {
     pub(crate) storage: StorageCounters,
     pub(crate) nodes: usize,
     pub(crate) players: usize,
+    pub(crate) health: hub::HubStatus,
 }
 
 /// Why the hub does not answer.

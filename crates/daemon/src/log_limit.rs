@@ -39,6 +39,46 @@ impl<K: PartialEq> LogLimiter<K> {
     }
 }
 
+/// Admits a few log lines at once and then one each 10 s: all nodes of a network that join together
+/// are logged, and one that reconnects without end is not.
+#[derive(Debug)]
+pub(crate) struct LineBudget {
+    left: u32,
+    refilled: Instant,
+    suppressed: u64,
+}
+
+impl Default for LineBudget {
+    fn default() -> Self {
+        Self {
+            left: LINES_MAX,
+            refilled: Instant::ZERO,
+            suppressed: 0,
+        }
+    }
+}
+
+impl LineBudget {
+    /// Returns how many lines were suppressed since the last one, if this one is to be logged.
+    pub(crate) fn admit(&mut self, now: Instant) -> Option<u64> {
+        let passed = now.saturating_since(self.refilled).as_secs();
+        let passed = passed.checked_div(INTERVAL.as_secs()).unwrap_or(0);
+        if passed > 0 {
+            self.refilled = now;
+            let added = u32::try_from(passed).unwrap_or(LINES_MAX);
+            self.left = self.left.saturating_add(added).min(LINES_MAX);
+        }
+        let Some(left) = self.left.checked_sub(1) else {
+            self.suppressed = self.suppressed.saturating_add(1);
+            return None;
+        };
+        self.left = left;
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+const LINES_MAX: u32 = 64;
+
 const INTERVAL: Duration = Duration::from_secs(10);
 
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
@@ -59,6 +99,18 @@ mod tests {
             refused.admit(now, subject).is_some()
         });
         assert_eq!(lines.count(), 13, "750 s");
+    }
+
+    #[test]
+    fn joins_are_logged_in_a_burst_and_then_at_a_bounded_rate() {
+        let mut joined = LineBudget::default();
+        let burst = (0..1_000).filter(|_| joined.admit(Instant::ZERO).is_some());
+        assert_eq!(burst.count(), 64);
+        let later =
+            (1..=3_600).filter_map(|second| joined.admit(Instant::from_millis(second * 1_000)));
+        let suppressed: Vec<_> = later.collect();
+        assert_eq!(suppressed.len(), 360, "ten seconds between any two");
+        assert_eq!(suppressed[0], 936 + 9);
     }
 
     #[test]

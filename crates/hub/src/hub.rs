@@ -1,5 +1,6 @@
 //! The hub: routes calls and broadcasts between links, and issues commands to the store.
 
+mod access;
 mod clock;
 mod config;
 mod fanout;
@@ -7,9 +8,11 @@ mod kv;
 mod link;
 mod membership;
 mod message;
+mod room;
 mod stats;
 mod table;
 mod topics;
+mod upkeep;
 
 use core::fmt;
 use core::ops::Bound;
@@ -22,13 +25,15 @@ use wire::{
     StreamMachine, UnixTime,
 };
 
+use crate::claim_grant::ClaimVerifier;
 use crate::field::{MailSeq, Name};
 use crate::join_file::JoinFile;
 use crate::kv::{KvEntry, KvKey, KvRange, KvWrite};
 use crate::record::{CallError, DownReason, StatsToHub, ToHub, ToNode};
 use crate::store::{Command, Completed, Outcome, StoreError, StoreOp};
+pub use access::{AccessConfig, ClaimPolicy, SenderRate, SenderRates};
 use clock::{ClockVerdict, WallClock};
-pub use config::{DuplicateClaim, HubConfig, HubEvent, HubStats};
+pub use config::{DuplicateClaim, HubConfig, HubEvent, HubHealth, HubStats, HubStatus};
 use fanout::Fanout;
 use kv::{Caller, Kv, Request, Room, exchange};
 pub use kv::{KvConfig, KvStats};
@@ -38,6 +43,7 @@ pub use stats::{StatsLinkConfig, StatsLinkStats};
 use stats::{StatsReply, StatsRouter, StatsSender};
 use table::{Calls, Claims, OpenCall, Ops, Pending};
 use topics::Topics;
+use upkeep::Upkeep;
 
 /// The message switch that nodes join.
 ///
@@ -103,6 +109,7 @@ pub struct Hub {
     /// Buffer for one encoded record.
     scratch: Vec<u8>,
     health: Health,
+    upkeep: Upkeep,
     drain: Drain,
     stats: HubStats,
     stats_router: StatsRouter,
@@ -177,6 +184,7 @@ impl Hub {
             next_expiry: now + EXPIRY,
             scratch: Vec::new(),
             health: Health::Healthy,
+            upkeep: Upkeep::default(),
             drain: Drain::Off,
             stats: HubStats::default(),
             stats_router: StatsRouter::default(),
@@ -225,6 +233,11 @@ impl Hub {
         }
     }
 
+    /// Sets what checks the signatures of grants. Without it, no grant is valid.
+    pub fn set_claim_verifier(&mut self, verifier: Box<dyn ClaimVerifier>) {
+        self.upkeep.access.set_verifier(verifier);
+    }
+
     /// Returns the counters.
     pub const fn stats(&self) -> HubStats {
         self.stats
@@ -233,6 +246,11 @@ impl Hub {
     /// Returns the counters of statistics.
     pub const fn link_statistics(&self) -> StatsLinkStats {
         self.stats_router.stats()
+    }
+
+    /// Returns the state for reports and health checks.
+    pub fn health(&self) -> HubHealth {
+        upkeep::health(self)
     }
 
     /// Returns the node that holds `player`, if its link is up.
@@ -268,7 +286,8 @@ impl Hub {
             ToHub::Mail(mail) => self.on_mail(id, mail.into()),
             ToHub::MailMany(mail) => self.on_mail(id, mail.into()),
             ToHub::MailAck { player, upto } => self.on_mail_ack(id, player, upto),
-            ToHub::Claim(claim) => self.on_claim(id, claim),
+            ToHub::Claim(claim) => self.on_claim(id, claim, None),
+            ToHub::ClaimGranted { claim, grant } => self.on_claim(id, claim, Some(grant)),
             ToHub::Release { player, claim } => self.on_release(id, player, claim),
             ToHub::Broadcast { topic, body } => self.on_broadcast(id, topic, body),
             ToHub::Counts { batch, entries } => self.on_counts(id, batch, entries),
@@ -304,6 +323,7 @@ impl Hub {
                 }
             }
             (Pending::Group(pending), outcome) => self.on_group_outcome(pending, outcome),
+            (Pending::Status, outcome) => upkeep::on_status(self, &outcome),
             (Pending::Part, _) => {}
             (Pending::Kv(pending), outcome) => exchange::on_outcome(self, pending, outcome),
         }
@@ -407,10 +427,11 @@ impl Hub {
             }
             self.expire();
         }
+        upkeep::on_tick(self);
     }
 
     fn expire(&mut self) {
-        if let Some(now) = self.unix_now()
+        if let Some(now) = self.clock.expiry_now(self.now)
             && !self.has_failed()
             && !self.is_draining()
             && !self.is_expiring
@@ -452,6 +473,7 @@ impl Hub {
         for request in self.links.get(&id).into_iter().flat_map(Link::requests) {
             self.calls.on_written(request);
         }
+        self.upkeep.room.forget(id);
         self.leave(id);
     }
 
@@ -473,7 +495,9 @@ impl Hub {
     }
 
     fn event(&mut self, event: HubEvent) {
-        if self.events.len() < self.config.events_max {
+        if self.events.len() < self.config.events_max
+            && self.upkeep.may_queue(&event, self.config.events_max)
+        {
             self.events.push_back(event);
         } else {
             self.stats.events_dropped = self.stats.events_dropped.saturating_add(1);
@@ -659,7 +683,9 @@ impl StreamMachine for Hub {
             self.health = Health::Failed;
             return Some(HubEvent::StoreFailed);
         }
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        self.upkeep.on_event_polled(event.as_ref());
+        event
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -704,6 +730,7 @@ impl Hub {
             self.fanout.memory_bytes(),
             self.final_acks.len().saturating_mul(16 + ENTRY_BYTES),
             self.lease_ends.len().saturating_mul(64 + ENTRY_BYTES),
+            self.upkeep.memory_bytes(),
         ];
         sums.into_iter().fold(0, usize::saturating_add)
     }

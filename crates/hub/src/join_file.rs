@@ -13,7 +13,8 @@
 //!
 //! One line is one grant: the holder of the key with this hash may join in this role. A key that
 //! has several roles has several lines. Everything behind `#` is a remark. Options are `name=`
-//! (one), `service=` (what it may serve) and `address=` (hub and mesh nodes: where it listens).
+//! (one), `service=` (what it may serve), `address=` (hub and mesh nodes: where it listens) and
+//! `issues=claims` (its signature proves which node may claim a player).
 
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,8 @@ pub struct Grant {
     pub services: Vec<Name>,
     /// Listening addresses, as `host:port`.
     pub addresses: Vec<String>,
+    /// Whether its signature proves [claims](crate::ClaimGrant).
+    pub issues_claims: bool,
 }
 
 /// 32 secret bytes of the network; wiped on drop, and never logged.
@@ -139,7 +142,15 @@ impl Grant {
             name: None,
             services: Vec::new(),
             addresses: Vec::new(),
+            issues_claims: false,
         }
+    }
+
+    /// Lets its signature prove claims.
+    #[must_use]
+    pub const fn with_claims(mut self) -> Self {
+        self.issues_claims = true;
+        self
     }
 
     /// Sets the display name.
@@ -175,6 +186,9 @@ impl fmt::Display for Grant {
         }
         for address in &self.addresses {
             write!(f, " address={address}")?;
+        }
+        if self.issues_claims {
+            f.write_str(" issues=claims")?;
         }
         Ok(())
     }
@@ -252,7 +266,7 @@ pub enum JoinFault {
     Word,
     /// The second field is not a node id.
     NodeId,
-    /// An unknown option; `name=`, `service=` and `address=` exist.
+    /// An unknown option; `name=`, `service=`, `address=` and `issues=claims` exist.
     Option,
     /// An invalid name or service, or a second name.
     Name,
@@ -286,7 +300,9 @@ impl fmt::Display for JoinFault {
                  stats or admin"
             }
             Self::NodeId => "expected a node id of 64 hexadecimal digits behind the role",
-            Self::Option => "expected name=, service= or address= behind the node id",
+            Self::Option => {
+                "expected name=, service=, address= or issues=claims behind the node id"
+            }
             Self::Name => "a name has 1 to 32 of a-z 0-9 . _ - and is given once",
             Self::Address => {
                 "address= expects HOST:PORT, like hub.example.org:7400, 192.0.2.7:7400 or \
@@ -341,6 +357,7 @@ impl Parser {
             match option {
                 "name" if grant.name.is_none() => grant.name = Some(name(value)?),
                 "name" => return Err(JoinFault::Name),
+                "issues" if value == "claims" => grant.issues_claims = true,
                 "service" => grant.services.push(name(value)?),
                 "address" => {
                     check_address(value)?;

@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod backend;
+mod claim_grant;
 #[cfg(feature = "conformance")]
 #[expect(
     clippy::arithmetic_side_effects,
@@ -22,14 +23,15 @@ pub mod stats_store;
 pub mod store;
 
 pub use backend::Backend;
+pub use claim_grant::{ClaimGrant, ClaimVerifier, GrantTerms};
 pub use field::{
     Addr, BatchSeq, CallId, ClaimNumber, CountKey, CountKeyError, DecodeError, Epoch, GroupId,
     GroupRequest, KvRequest, Lease, LiveSeq, LogId, MailSeq, Name, NameError, QueryId, Redacted,
     RequestId, Role, RoleError, SenderSeq, WatchId,
 };
 pub use hub::{
-    DuplicateClaim, Hub, HubConfig, HubEvent, HubStats, KvConfig, KvStats, StatsLinkConfig,
-    StatsLinkStats,
+    AccessConfig, ClaimPolicy, DuplicateClaim, Hub, HubConfig, HubEvent, HubHealth, HubStats,
+    HubStatus, KvConfig, KvStats, SenderRate, SenderRates, StatsLinkConfig, StatsLinkStats,
 };
 pub use join_file::JoinFile;
 pub use node::{
@@ -38,6 +40,6 @@ pub use node::{
     PlayerMessage, QuerySendError, SendError, Statistics, Ticket,
 };
 pub use store::{
-    Command, Completed, KvOp, KvOutcome, KvStoreConfig, OnFull, OpenFailure, Outcome, Store,
-    StoreConfig, StoreError, StoreOp, StoreStats,
+    Command, Completed, FullReason, KvOp, KvOutcome, KvStoreConfig, OnFull, OpenFailure, Outcome,
+    Store, StoreConfig, StoreError, StoreOp, StoreStats, StoreStatus,
 };

@@ -27,16 +27,17 @@ mod recovery;
 mod segment;
 mod snapshot;
 pub mod snapshot_format;
+mod spare;
 
 use std::collections::BTreeMap;
 
 use wire::ClientId;
 
 #[cfg(feature = "fs")]
-pub use fs::FileSegments;
+pub use fs::{FileSegments, SegmentFiller};
 pub use overlay::Overlay;
 pub use recovery::{OpenError, OpenFailure, Recovery};
-pub use segment::{FileError, MemorySegments, SegmentFile, SegmentId, SnapshotId};
+pub use segment::{FileError, MemorySegments, Prepared, SegmentFile, SegmentId, SnapshotId, Wait};
 
 use crate::field::{LogId, MailSeq};
 use crate::kv::KvKey;
@@ -48,7 +49,9 @@ pub(crate) use index::{
     Index, MailEntry, NODE_BYTES, Refused, StateKind, mail_bytes, mailing_bytes, total_bytes,
 };
 use kv::KvPlace;
+use mails::{FIRST, Key};
 use snapshot::Snapshots;
+use spare::{Spare, Step};
 
 pub(crate) struct Log<F> {
     pub(crate) files: F,
@@ -59,11 +62,10 @@ pub(crate) struct Log<F> {
     end: u64,
     /// Encoded records that are not written yet.
     pending: Vec<u8>,
-    /// The next segment, preallocated, with its length.
-    spare: Option<(SegmentId, u64)>,
-    spare_wanted: bool,
-    /// Offset up to which the oldest segment's mail is copied, bytes.
-    copied: u64,
+    spare: Spare,
+    copying: Copying,
+    /// Mails that could not be copied, since their record is broken.
+    corrupt: u64,
     /// Bytes appended that housekeeping has not compensated yet.
     debt: u64,
     snapshots: Snapshots,
@@ -83,6 +85,17 @@ pub(crate) enum Purpose {
     /// Acknowledgements, which free room.
     Ack,
     Boot,
+}
+
+/// Progress of copying the oldest segment's mail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copying {
+    /// All records up to this offset were visited, bytes.
+    Records(u64),
+    /// A record is broken: the mails of the segment are looked up in the index, from this key on.
+    Index(Key),
+    /// Some mails could not be read. Retried with the next segment.
+    Failed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +118,14 @@ const BOOT_RESERVE: u64 = 2_048;
 /// Bytes that one copy step reads.
 const COPY_STEP: usize = 4 * format::PAYLOAD_BYTES_MAX;
 
+/// Length of the shortest segment, bytes: the eighth reserved for acknowledgements holds the longest
+/// record.
+pub(crate) const SEGMENT_BYTES_MIN: u64 = 8 * (format::PAYLOAD_BYTES_MAX as u64 + 4_096);
+
+/// Entries of the index that one copy step visits, and mails that it copies.
+const INDEX_STEP: usize = 4_096;
+const COPY_MAILS: usize = 4;
+
 /// Bytes appended per housekeeping step.
 const TIDY_BYTES: u64 = COPY_STEP as u64 / 4;
 
@@ -124,9 +145,9 @@ impl<F: SegmentFile> Log<F> {
             segments: BTreeMap::new(),
             end: 0,
             pending: Vec::new(),
-            spare: None,
-            spare_wanted: true,
-            copied: 0,
+            spare: Spare::new(),
+            copying: Copying::Records(0),
+            corrupt: 0,
             debt: 0,
             snapshots: Snapshots::new(snapshot_after),
             is_dead: false,
@@ -146,7 +167,7 @@ impl<F: SegmentFile> Log<F> {
         if self.segments.is_empty() {
             self.index.boot = boot;
             self.index.log = new;
-            self.allocate_spare();
+            self.advance_spare(Wait::UntilDone);
             self.roll()?;
         } else {
             self.append(&LogRecord::Boot(boot), Purpose::Boot)?;
@@ -161,10 +182,8 @@ impl<F: SegmentFile> Log<F> {
         if self.is_dead {
             return Err(AppendError::Dead);
         }
-        if self.spare.is_none() {
-            self.want_spare();
-            self.allocate_spare();
-        }
+        self.want_spare();
+        self.advance_spare(Wait::UntilDone);
         let old = core::mem::replace(&mut self.index.log, id);
         self.roll().inspect_err(|_| self.index.log = old)
     }
@@ -181,9 +200,8 @@ impl<F: SegmentFile> Log<F> {
         if self.push(record, self.reserve(purpose)) {
             return Ok(());
         }
-        if self.spare.is_none() {
-            self.allocate_spare();
-        }
+        // Waits only if the newest segment filled faster than the next was prepared.
+        self.advance_spare(Wait::UntilDone);
         self.roll()?;
         if self.push(record, self.reserve(purpose)) {
             Ok(())
@@ -220,10 +238,11 @@ impl<F: SegmentFile> Log<F> {
         if self.is_dead || !self.pending.is_empty() {
             return false;
         }
-        if self.spare.is_none() && self.spare_wanted {
-            self.allocate_spare();
+        if self.spare.is_due() {
+            self.advance_spare(Wait::No);
             return true;
         }
+        self.advance_spare(Wait::No);
         // Both, so that neither delays the other.
         let has_written = self.write_snapshot();
         self.tidy_segments() || has_written
@@ -260,12 +279,24 @@ impl<F: SegmentFile> Log<F> {
     }
 
     pub(crate) const fn want_spare(&mut self) {
-        self.spare_wanted = true;
+        self.spare.is_wanted = true;
+    }
+
+    /// Tries to allocate the next segment; returns whether one is ready.
+    pub(crate) fn find_room(&mut self) -> bool {
+        self.want_spare();
+        self.advance_spare(Wait::No);
+        self.spare.is_ready()
     }
 
     /// Returns how many snapshots were completed, and how many were dropped.
     pub(crate) const fn snapshot_counts(&self) -> (u64, u64) {
         self.snapshots.counts()
+    }
+
+    /// Returns how many mails were dropped from a removed segment, since their record was broken.
+    pub(crate) const fn corrupt(&self) -> u64 {
+        self.corrupt
     }
 
     pub(crate) fn read<'b>(
@@ -275,6 +306,17 @@ impl<F: SegmentFile> Log<F> {
         entry: &MailEntry,
         buf: &'b mut Vec<u8>,
     ) -> Result<StoredMail<'b>, ReadFailure> {
+        let record = self.read_record(seq, entry, buf)?;
+        record.mail_for(player).ok_or(ReadFailure::Corrupt)
+    }
+
+    /// Reads the record of the mail `seq`, which several players may share.
+    fn read_record<'b>(
+        &mut self,
+        seq: MailSeq,
+        entry: &MailEntry,
+        buf: &'b mut Vec<u8>,
+    ) -> Result<LogRecord<'b>, ReadFailure> {
         let len = usize::try_from(entry.size.record_bytes()).map_err(|_| ReadFailure::Corrupt)?;
         buf.clear();
         buf.resize(len, 0);
@@ -283,11 +325,8 @@ impl<F: SegmentFile> Log<F> {
             .read(place.segment, place.offset, buf)
             .map_err(|_| ReadFailure::Unreadable)?;
         match format::decode(buf, place.segment, place.offset) {
-            Ok((LogRecord::Mail(mail), _)) if (mail.player, mail.seq) == (player, seq) => Ok(mail),
-            Ok((LogRecord::Mailing(mailing), _)) if mailing.seq == seq => {
-                mailing.for_player(player).ok_or(ReadFailure::Corrupt)
-            }
-            _ => Err(ReadFailure::Corrupt),
+            Ok((record, _)) if record.mail_seq() == Some(seq) => Ok(record),
+            Ok(_) | Err(_) => Err(ReadFailure::Corrupt),
         }
     }
 
@@ -333,10 +372,12 @@ impl<F: SegmentFile> Log<F> {
     }
 
     /// Returns how much room a record must leave in the newest segment; none if a spare is ready.
-    const fn reserve(&self, purpose: Purpose) -> u64 {
+    fn reserve(&self, purpose: Purpose) -> u64 {
+        let newest = self.segments.last_key_value();
+        let bytes = newest.map_or(self.segment_bytes, |(_, bytes)| *bytes);
         match purpose {
-            Purpose::Data if self.spare.is_none() => self.segment_bytes / 8,
-            Purpose::Join if self.spare.is_none() => self.segment_bytes / 16,
+            Purpose::Data if !self.spare.is_ready() => bytes / 8,
+            Purpose::Join if !self.spare.is_ready() => bytes / 16,
             Purpose::Data | Purpose::Join | Purpose::Ack => BOOT_RESERVE,
             Purpose::Boot => 0,
         }
@@ -367,8 +408,16 @@ impl<F: SegmentFile> Log<F> {
     fn roll(&mut self) -> Result<(), AppendError> {
         self.flush().map_err(|_| AppendError::Dead)?;
         let (segment, len) = self.spare.take().ok_or(AppendError::Full)?;
-        self.spare_wanted = true;
+        self.want_spare();
+        // The state has grown since a short segment was allocated.
+        if len < self.state_segment_bytes() {
+            self.is_dead |= self.files.remove(segment).is_err();
+            return Err(AppendError::Full);
+        }
         self.segments.insert(segment, len);
+        if self.copying == Copying::Failed {
+            self.copying = Copying::Index(FIRST);
+        }
         self.end = 0;
         let start = LogRecord::Start(Start {
             version: format::VERSION,
@@ -388,29 +437,55 @@ impl<F: SegmentFile> Log<F> {
         self.flush().map_err(|_| AppendError::Dead)
     }
 
-    fn allocate_spare(&mut self) {
-        if !core::mem::take(&mut self.spare_wanted) {
-            return;
-        }
-        let segment = self.newest().next();
-        // If the log was written with larger segments, the state may exceed half of one.
+    /// Returns the length of the shortest segment that holds all small state.
+    const fn state_segment_bytes(&self) -> u64 {
         let state = self.index.state_bytes().saturating_add(BOOT_RESERVE);
-        let bytes = self.segment_bytes.max(state.saturating_mul(2));
+        state.saturating_mul(2)
+    }
+
+    /// Begins to allocate the next segment if one is wanted, and takes the result of an attempt.
+    ///
+    /// On a nearly full disk it tries shorter segments, down to an eighth of the configured length.
+    fn advance_spare(&mut self, wait: Wait) {
+        let mut step = self.spare.poll(&mut self.files, wait);
+        if self.spare.is_due() && step == Step::Done {
+            // If the log was written with larger segments, the state may exceed half of one.
+            let state = self.state_segment_bytes();
+            let least = (self.segment_bytes / 8).max(SEGMENT_BYTES_MIN).max(state);
+            step = self.begin_spare((self.segment_bytes.max(state), least));
+        }
+        loop {
+            step = match step {
+                Step::NoRoom(bytes, least) if self.drop_snapshots() => {
+                    self.begin_spare((bytes, least))
+                }
+                Step::NoRoom(bytes, least) if bytes / 2 >= least => {
+                    self.begin_spare((bytes / 2, least))
+                }
+                // Acknowledgements free room.
+                Step::NoRoom(..) => {
+                    self.spare.is_wanted = false;
+                    return;
+                }
+                Step::Pending if wait == Wait::UntilDone => self.spare.poll(&mut self.files, wait),
+                Step::Done | Step::Pending => return,
+                // No acknowledgement repairs a folder. A restart finds out what is left.
+                Step::Failed => {
+                    self.is_dead = true;
+                    return;
+                }
+            };
+        }
+    }
+
+    fn begin_spare(&mut self, lengths: (u64, u64)) -> Step {
+        let segment = self.newest().next();
         // The index counts segments and offsets in 32 bits.
-        if u32::try_from(segment.0).is_err() || u32::try_from(bytes).is_err() {
-            return;
+        if u32::try_from(segment.0).is_err() || u32::try_from(lengths.0).is_err() {
+            self.spare.is_wanted = false;
+            return Step::Done;
         }
-        let mut result = self.files.allocate(segment, bytes);
-        if result == Err(FileError::Full) && self.drop_snapshots() {
-            result = self.files.allocate(segment, bytes);
-        }
-        match result {
-            Ok(()) => self.spare = Some((segment, bytes)),
-            // Acknowledgements free room.
-            Err(FileError::Full) => {}
-            // No acknowledgement repairs a folder. A restart finds out what is left.
-            Err(FileError::Failed) => self.is_dead = true,
-        }
+        self.spare.begin(&mut self.files, segment, lengths)
     }
 
     fn drop_segment(&mut self, segment: SegmentId) -> bool {
@@ -419,39 +494,119 @@ impl<F: SegmentFile> Log<F> {
             return false;
         }
         self.segments.remove(&segment);
-        self.copied = 0;
-        self.spare_wanted = true;
+        self.copying = Copying::Records(0);
+        self.want_spare();
         true
     }
 
     fn copy_forward(&mut self, oldest: SegmentId, len: u64) -> bool {
-        let mut bytes = vec![0; COPY_STEP];
-        let Ok(read) = self.files.read(oldest, self.copied, &mut bytes) else {
-            return false;
-        };
         // Copies do not count as appended.
         let debt = self.debt;
-        let moved = self.copy_records(oldest, len, bytes.get(..read).unwrap_or_default());
+        let moved = match self.copying {
+            Copying::Records(at) => self.copy_records(oldest, len, at),
+            Copying::Index(from) => self.copy_from_index(oldest, from),
+            Copying::Failed => false,
+        };
         self.debt = debt;
         moved
     }
 
-    fn copy_records(&mut self, oldest: SegmentId, len: u64, bytes: &[u8]) -> bool {
-        let mut rest = bytes;
-        while let Ok((record, whole)) = format::decode(rest, oldest, self.copied) {
+    fn copy_records(&mut self, oldest: SegmentId, len: u64, start: u64) -> bool {
+        let mut bytes = vec![0; COPY_STEP];
+        let Ok(read) = self.files.read(oldest, start, &mut bytes) else {
+            return false;
+        };
+        let bytes = bytes.get(..read).unwrap_or_default();
+        let (mut rest, mut at) = (bytes, start);
+        while let Ok((record, whole)) = format::decode(rest, oldest, at) {
             let place = Place {
                 segment: oldest,
-                offset: self.copied,
+                offset: at,
             };
             if self.copy_record(record, place).is_err() {
                 return false;
             }
-            self.copied = self.copied.saturating_add(whole as u64);
+            at = at.saturating_add(whole as u64);
+            self.copying = Copying::Records(at);
             rest = rest.get(whole..).unwrap_or_default();
         }
-        // If nothing was read, this is the end, or corrupt: mail behind it stays here.
-        let moved = rest.len() < bytes.len() && self.copied < len;
-        self.flush().is_ok() && moved
+        if rest.len() == bytes.len() || at >= len {
+            // The end, or a broken record: the index says what is left.
+            self.copying = Copying::Index(FIRST);
+        }
+        self.flush().is_ok()
+    }
+
+    /// Copies mails of `oldest` that the index names, and drops those with a broken record. One that
+    /// cannot be read now keeps the segment.
+    fn copy_from_index(&mut self, oldest: SegmentId, from: Key) -> bool {
+        let mut found = Vec::new();
+        let mut next = None;
+        for entry in self.index.mails.entries_from(from).take(INDEX_STEP) {
+            let key = entry.key();
+            next = Some((key.0, MailSeq(key.1.0.saturating_add(1))));
+            if u64::from(entry.segment) == oldest.0 {
+                found.push((key, entry.to_mail()));
+            }
+            if found.len() >= COPY_MAILS {
+                break;
+            }
+        }
+        let mut buf = Vec::new();
+        let mut is_kept = false;
+        for ((player, seq), entry) in found {
+            // A record that several players share was copied for all of them.
+            if !self.index.is_live_at(player, seq, entry.place) {
+                continue;
+            }
+            match self.read_record(seq, &entry, &mut buf) {
+                Ok(record) if record.mail_for(player).is_some() => {
+                    if self.copy_record(record, entry.place).is_err() {
+                        return false;
+                    }
+                }
+                Ok(_) | Err(ReadFailure::Corrupt) => {
+                    self.index.remove(player, seq);
+                    self.corrupt = self.corrupt.saturating_add(1);
+                }
+                Err(ReadFailure::Unreadable) => is_kept = true,
+            }
+        }
+        match next {
+            Some(next) if !is_kept => self.copying = Copying::Index(next),
+            Some(_) => self.copying = Copying::Failed,
+            None => return self.copy_key(oldest),
+        }
+        self.flush().is_ok()
+    }
+
+    /// Copies a durable key of `oldest`, or drops it if its record is broken.
+    fn copy_key(&mut self, oldest: SegmentId) -> bool {
+        let mut buf = Vec::new();
+        let Some((key, entry)) = self.index.kv.first_in(oldest) else {
+            // The segment is still there though nothing is left to copy.
+            self.copying = Copying::Failed;
+            return false;
+        };
+        match self.read_kv(&key, &entry, &mut buf) {
+            Ok(stored) => {
+                if self
+                    .append(&LogRecord::KvSet(stored), Purpose::Data)
+                    .is_err()
+                {
+                    return false;
+                }
+            }
+            Err(ReadFailure::Corrupt) => {
+                self.index.kv.remove(&key);
+                self.corrupt = self.corrupt.saturating_add(1);
+            }
+            Err(ReadFailure::Unreadable) => {
+                self.copying = Copying::Failed;
+                return false;
+            }
+        }
+        self.flush().is_ok()
     }
 
     /// Copies a record for the mails of it that are stored at `place`.
@@ -495,7 +650,8 @@ impl<F: SegmentFile> Log<F> {
             | LogRecord::PartRefusal { .. }
             | LogRecord::Counts { .. }
             | LogRecord::Total { .. }
-            | LogRecord::Time(_) => Ok(()),
+            | LogRecord::Time(_)
+            | LogRecord::Ran(_) => Ok(()),
         }
     }
 }

@@ -18,6 +18,7 @@ use wire::{
     Outbound, PeerIdentity, Seed, StreamMachine,
 };
 
+use crate::claim_grant::ClaimGrant;
 use crate::field::{
     Addr, CallId, ClaimNumber, CountKey, Epoch, Lease, LiveSeq, LogId, MailSeq, Name, QueryId,
     Redacted, SenderSeq,
@@ -281,6 +282,15 @@ impl Node {
         let claim = self.players.claim(player, delivered, meta);
         self.live.start(claim);
         Ok(claim)
+    }
+
+    /// Proves a claim by a grant; a hub with [`ClaimPolicy::Granted`](crate::ClaimPolicy::Granted) needs
+    /// one. Call it right after [`claim`](Self::claim), before the node is polled. The grant is sent
+    /// again after each reconnect, so it should last as long as the session; a later one may be given
+    /// meanwhile. Returns whether the claim is still held.
+    pub fn prove(&mut self, now: Instant, claim: ClaimId, grant: ClaimGrant) -> bool {
+        self.advance(now);
+        self.players.prove(claim, grant)
     }
 
     /// Releases a claim. Returns whether it was still held.
@@ -633,6 +643,11 @@ impl Node {
                 claim,
                 settled,
             } => self.on_mailbox_empty(player, claim, settled),
+            ToNode::HasRoom => {
+                if self.outgoing.resume(self.now, &mut self.generator) {
+                    self.events.push_back(NodeEvent::HubHasRoom);
+                }
+            }
             ToNode::Live(record) => self.on_live_record(record),
             ToNode::Group(answer) => self.events.extend(self.groups.on_answer(answer)),
             ToNode::Kv(record) => {
@@ -703,10 +718,12 @@ impl Node {
 
     fn on_settled(&mut self, run: (SenderSeq, SenderSeq), verdict: MailVerdict, retry_ms: u32) {
         let (first, last) = run;
-        if verdict == MailVerdict::Busy {
-            let wait = Duration::from_millis(retry_ms.into());
-            self.outgoing
-                .pause(last, self.now, wait, &mut self.generator);
+        let wait = Duration::from_millis(retry_ms.into());
+        let run = (last, verdict);
+        let generator = &mut self.generator;
+        let event = self.outgoing.on_verdict(run, self.now, wait, generator);
+        self.events.extend(event);
+        if matches!(verdict, MailVerdict::Busy | MailVerdict::Full) {
             return;
         }
         for seq in self.outgoing.settle(first, last) {
@@ -715,7 +732,9 @@ impl Node {
             }
             self.events.push_back(match verdict {
                 MailVerdict::Refused(reason) => NodeEvent::MailRefused(seq, reason),
-                MailVerdict::Stored | MailVerdict::Busy => NodeEvent::MailStored(seq),
+                MailVerdict::Stored | MailVerdict::Busy | MailVerdict::Full => {
+                    NodeEvent::MailStored(seq)
+                }
             });
         }
     }

@@ -168,6 +168,12 @@ choices! {
         Held = 2, "another node holds the player";
         /// The hub has no room for another player.
         Busy = 3, "the hub has no room for another player";
+        /// The hub grants claims with a grant only.
+        GrantNeeded = 4, "a claim needs a grant";
+        /// The grant has expired, or the hub has no wall clock.
+        GrantExpired = 5, "the grant has expired";
+        /// The grant is for another node or player, or no issuer has signed it.
+        GrantInvalid = 6, "the grant does not prove this claim";
     }
 }
 
@@ -197,23 +203,29 @@ pub enum MailVerdict {
     Refused(MailRefusal),
     /// Not stored now; the sender resends it and all later ones after a delay.
     Busy,
+    /// As `Busy`, since the store is full; [`ToNode::HasRoom`] follows when it has room again.
+    Full,
 }
 
 impl Encode for MailVerdict {
-    /// 0 stored, 255 busy, else the refusal's code.
+    /// 0 stored, 254 full, 255 busy, else the refusal's code.
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(match self {
             Self::Stored => 0,
             Self::Refused(refusal) => *refusal as u8,
+            Self::Full => FULL,
             Self::Busy => u8::MAX,
         });
     }
 }
 
+const FULL: u8 = 254;
+
 impl MailVerdict {
     fn from_code(code: u8) -> Result<Self, DecodeError> {
         match code {
             0 => Ok(Self::Stored),
+            FULL => Ok(Self::Full),
             u8::MAX => Ok(Self::Busy),
             code => MailRefusal::from_code(code).map(Self::Refused),
         }
@@ -288,6 +300,8 @@ pub mod code {
     pub const BROADCAST: u8 = 0x0a;
     /// Node: a batch of counts.
     pub const COUNTS: u8 = 0x0b;
+    /// Node: claims a player, with a grant.
+    pub const CLAIM_GRANTED: u8 = 0x0c;
     /// Node: a live message to one or more players.
     pub const FORWARD: u8 = 0x10;
     /// Node: a mail to several players or a group, stored once.
@@ -393,6 +407,8 @@ pub mod code {
     pub const KV_CHANGE: u8 = 0x5c;
     /// Hub: a watch has reported all changes up to a revision.
     pub const KV_COMPLETE: u8 = 0x5d;
+    /// Hub: its store has room again.
+    pub const HAS_ROOM: u8 = 0x64;
     /// Hub: the verdict on a batch of statistics.
     pub const STATS_SETTLED: u8 = 0x68;
     /// Hub: the answer to a query of statistics.

@@ -4,19 +4,21 @@ mod groups;
 mod kv;
 mod mailbox;
 mod op;
+mod room;
 #[cfg(test)]
 mod tests;
 
 use core::fmt;
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
 use crate::field::{BatchSeq, CountKey, Epoch, LogId, MailSeq, SenderSeq};
-use crate::log::format::{LogRecord, NodeRun, PAYLOAD_BYTES_MAX};
+use crate::log::format::{LogRecord, NodeRun};
 use crate::log::{
-    AppendError, Log, NODE_BYTES, Purpose, ReadFailure, Recovery, SegmentFile, StateKind,
-    total_bytes,
+    AppendError, Log, NODE_BYTES, Purpose, ReadFailure, Recovery, SEGMENT_BYTES_MIN, SegmentFile,
+    StateKind, total_bytes,
 };
 use crate::record::{MailTo, MailVerdict};
 
@@ -28,6 +30,8 @@ pub use op::{
     Command, Completed, GroupOp, GroupOutcome, KvOp, KvOutcome, Mail, NewMail, Outcome, Settled,
     StoreError, StoreOp,
 };
+use room::resume_level;
+pub use room::{FullReason, StoreStatus};
 
 /// Executes a hub's store commands on a log.
 ///
@@ -52,6 +56,8 @@ pub struct Store<F> {
     log: Log<F>,
     config: StoreConfig,
     recovery: Recovery,
+    /// Why mail was refused for lack of room; `None` once there is room.
+    full: Option<FullReason>,
     stats: StoreStats,
     /// Buffer for one record.
     scratch: Vec<u8>,
@@ -74,8 +80,10 @@ pub struct StoreStats {
     pub dropped_oldest: u64,
     /// Stored mails dropped from full mailboxes, see [`OnFull::DropLowestPriority`].
     pub dropped_low_priority: u64,
-    /// Mails not stored for now.
+    /// Mails not stored for now, other than for lack of room.
     pub busy: u64,
+    /// Mails not stored for lack of room.
+    pub full: u64,
     /// Mails deleted because they expired.
     pub expired: u64,
     /// Mails and keys that failed their checksum: the disk has lost synced data.
@@ -112,6 +120,7 @@ impl<F: SegmentFile> Store<F> {
             log,
             config,
             recovery,
+            full: None,
             stats: StoreStats::default(),
             scratch: Vec::new(),
             completed: VecDeque::new(),
@@ -127,7 +136,7 @@ impl<F: SegmentFile> Store<F> {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Busy`] if there is no room for a segment, [`StoreError::Failed`] if the disk
+    /// [`StoreError::Full`] if there is no room for a segment, [`StoreError::Failed`] if the disk
     /// fails; the id is then the old one.
     pub fn renew_log_id(&mut self, log: LogId) -> Result<(), StoreError> {
         Ok(self.log.renew_id(log)?)
@@ -150,47 +159,28 @@ impl<F: SegmentFile> Store<F> {
                 outcomes.push((id, Err(StoreError::Busy)));
                 continue;
             };
-            let outcome = match op {
-                StoreOp::Join {
-                    node,
-                    instance,
-                    epoch,
-                } => self.join(node, instance, epoch),
-                StoreOp::Append(mails) => Ok(Completed::Appended(
-                    mails.iter().map(|mail| self.append(mail)).collect(),
-                )),
-                StoreOp::Ack { player, upto } => self.acknowledge(player, upto),
-                StoreOp::Clear { player } => self.clear(player),
-                StoreOp::Count {
-                    node,
-                    epoch,
-                    batch,
-                    entries,
-                } => self.count(node, epoch, batch, entries),
-                StoreOp::Expire { now } => Ok(self.expire(now)),
-                StoreOp::Group(op) => {
-                    let outcome = groups::execute(&mut self.log, self.config.groups, &op);
-                    outcome.map(Completed::Group)
-                }
-                StoreOp::Kv(op) => {
-                    let outcome = kv::execute(&mut self.log, self.config.kv, &op);
-                    if let (KvOp::Load { after, bytes_max }, Ok(KvOutcome::Done(_))) =
-                        (op, &outcome)
-                    {
-                        loads.push((outcomes.len(), after, bytes_max));
-                    }
-                    outcome.map(Completed::Kv)
-                }
-                StoreOp::Read {
-                    player,
-                    after,
-                    bytes_max,
-                    now,
-                } => {
-                    reads.push((outcomes.len(), player, after, bytes_max, now));
-                    Err(StoreError::Failed)
-                }
-            };
+            let at = outcomes.len();
+            let (mut read, mut load) = (None, None);
+            if let StoreOp::Read {
+                player,
+                after,
+                bytes_max,
+                now,
+            } = op
+            {
+                read = Some((player, after, bytes_max, now));
+            } else if let StoreOp::Kv(KvOp::Load { after, bytes_max }) = &op {
+                load = Some((after.clone(), *bytes_max));
+            }
+            let outcome = self.start(op);
+            if let Some((player, after, bytes_max, now)) = read {
+                reads.push((at, player, after, bytes_max, now));
+            }
+            if let (Some((after, bytes_max)), Ok(Completed::Kv(KvOutcome::Done(_)))) =
+                (load, &outcome)
+            {
+                loads.push((at, after, bytes_max));
+            }
             outcomes.push((id, outcome));
         }
         if self.log.flush().is_err() {
@@ -211,6 +201,37 @@ impl<F: SegmentFile> Store<F> {
             if let Some((_, outcome)) = outcomes.get_mut(at) {
                 *outcome = loaded.map(Completed::Kv);
             }
+        }
+    }
+
+    /// Executes an operation up to the sync; reads follow it.
+    fn start(&mut self, op: StoreOp) -> Outcome {
+        match op {
+            StoreOp::Join {
+                node,
+                instance,
+                epoch,
+            } => self.join(node, instance, epoch),
+            StoreOp::Append(mails) => Ok(Completed::Appended(
+                mails.iter().map(|mail| self.append(mail)).collect(),
+            )),
+            StoreOp::Ack { player, upto } => self.acknowledge(player, upto),
+            StoreOp::Clear { player } => self.clear(player),
+            StoreOp::Count {
+                node,
+                epoch,
+                batch,
+                entries,
+            } => self.count(node, epoch, batch, entries),
+            StoreOp::Expire { now } => Ok(self.expire(now)),
+            StoreOp::Group(op) => {
+                let outcome = groups::execute(&mut self.log, self.config.groups, &op);
+                outcome.map(Completed::Group)
+            }
+            StoreOp::Kv(op) => kv::execute(&mut self.log, self.config.kv, &op).map(Completed::Kv),
+            StoreOp::Status => Ok(Completed::Status(self.status())),
+            StoreOp::Ran(ran) => self.record_run(ran),
+            StoreOp::Read { .. } => Err(StoreError::Failed),
         }
     }
 
@@ -240,6 +261,7 @@ impl<F: SegmentFile> Store<F> {
     pub const fn stats(&self) -> StoreStats {
         let mut stats = self.stats;
         (stats.snapshots, stats.snapshots_dropped) = self.log.snapshot_counts();
+        stats.corrupt = stats.corrupt.saturating_add(self.log.corrupt());
         stats
     }
 
@@ -295,6 +317,7 @@ impl<F: SegmentFile> Store<F> {
             boot: self.log.index.boot,
             log: self.log.index.log,
             newest: self.log.index.time,
+            ran: Duration::from_millis(self.log.index.ran),
             mail_mark: run.mail_mark,
             count_mark: run.count_mark,
         })
@@ -381,6 +404,34 @@ impl<F: SegmentFile> Store<F> {
         Completed::Expired { count }
     }
 
+    fn record_run(&mut self, ran: Duration) -> Outcome {
+        let ran = u64::try_from(ran.as_millis()).unwrap_or(u64::MAX);
+        self.log.append(&LogRecord::Ran(ran), Purpose::Data)?;
+        Ok(Completed::Ran)
+    }
+
+    fn status(&mut self) -> StoreStatus {
+        let (live_bytes, mails) = (self.log.index.live_bytes(), self.log.index.mail_count());
+        let mails = mails as u64;
+        let mails_max = u64::try_from(self.config.mails_max).unwrap_or(u64::MAX);
+        let has_quota = mails <= resume_level(mails_max)
+            && live_bytes <= resume_level(self.config.live_bytes_max);
+        let has_room = match self.full {
+            None => true,
+            Some(FullReason::Disk) => self.log.find_room(),
+            Some(FullReason::Limit) => has_quota,
+        };
+        if has_room {
+            self.full = None;
+        }
+        StoreStatus {
+            full: self.full,
+            live_bytes,
+            mails,
+            corrupt: self.stats().corrupt,
+        }
+    }
+
     fn read(
         &mut self,
         player: ClientId,
@@ -447,7 +498,7 @@ const READ_MAILS_MAX: usize = 256;
 impl From<AppendError> for StoreError {
     fn from(error: AppendError) -> Self {
         match error {
-            AppendError::Full => Self::Busy,
+            AppendError::Full => Self::Full,
             AppendError::Dead => Self::Failed,
         }
     }
@@ -455,10 +506,17 @@ impl From<AppendError> for StoreError {
 
 impl<F: SegmentFile> Store<F> {
     fn append(&mut self, mail: &NewMail) -> Settled {
-        let judged = self.judge(mail);
-        let judged = judged.unwrap_or_else(|_| MailVerdict::Busy.into());
-        if judged.verdict == MailVerdict::Busy {
-            self.stats.busy = self.stats.busy.saturating_add(1);
+        let judged = self.judge(mail).unwrap_or_else(|error| match error {
+            StoreError::Full => {
+                self.full = Some(FullReason::Disk);
+                MailVerdict::Full.into()
+            }
+            StoreError::Busy | StoreError::Failed => MailVerdict::Busy.into(),
+        });
+        match judged.verdict {
+            MailVerdict::Busy => self.stats.busy = self.stats.busy.saturating_add(1),
+            MailVerdict::Full => self.stats.full = self.stats.full.saturating_add(1),
+            MailVerdict::Stored | MailVerdict::Refused(_) => {}
         }
         Settled {
             node: mail.node,
@@ -507,7 +565,7 @@ pub struct StoreConfig {
 impl StoreConfig {
     /// Smallest segment, bytes: the eighth reserved for acknowledgements must hold the longest
     /// record.
-    pub const SEGMENT_BYTES_MIN: u64 = 8 * (PAYLOAD_BYTES_MAX as u64 + 4_096);
+    pub const SEGMENT_BYTES_MIN: u64 = SEGMENT_BYTES_MIN;
 
     pub(crate) fn segment_bytes(&self) -> u64 {
         let max = u64::from(u32::MAX);

@@ -5,6 +5,8 @@
 )]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
+#[cfg(feature = "hub")]
+pub mod claims;
 pub mod clock;
 #[cfg(feature = "conditioner")]
 pub mod conditioner;
@@ -37,6 +39,8 @@ pub mod udp;
 #[cfg(any(feature = "tcp", feature = "udp"))]
 mod waiter;
 
+#[cfg(feature = "hub")]
+pub use claims::{ClaimIssuer, P256Verifier};
 pub use clock::Clock;
 #[cfg(feature = "conditioner")]
 pub use conditioner::{Conditioner, Delivery, Direction, Ends, LinkModel, Remote, Rules};
@@ -68,7 +72,8 @@ pub use stats::{
 };
 #[cfg(feature = "hub")]
 pub use storage::{
-    JobQueue, Jobs, Storage, StorageConfig, StorageCounters, StorageReport, StorageThread,
+    BackgroundSegments, JobQueue, Jobs, Storage, StorageConfig, StorageCounters, StorageReport,
+    StorageThread, free_bytes,
 };
 #[cfg(feature = "tcp")]
 pub use tcp::{

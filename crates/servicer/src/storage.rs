@@ -8,6 +8,8 @@
 //! Create the queue first, since the application submits to it. Then spawn the servicer, since its
 //! requests carry the outcomes. Spawn the thread last.
 
+mod background;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -22,6 +24,8 @@ use wire::{ClientId, CommandId};
 use crate::counters::{AtomicCounters as _, counters};
 use crate::handle::{End, Report, Running, SpawnError};
 use crate::request::{RequestError, Requests};
+
+pub use background::{BackgroundSegments, free_bytes};
 
 /// Executes storage jobs.
 pub trait Storage {
@@ -360,15 +364,6 @@ impl<F: SegmentFile> Storage for Store<F> {
         let before = self.stats();
         Self::execute(self, jobs, outcomes);
         let after = self.stats();
-        if after.corrupt > before.corrupt {
-            let mails = after.corrupt.saturating_sub(before.corrupt);
-            let all = after.corrupt;
-            tracing::error!(
-                mails,
-                all,
-                "the disk has lost mail that was acknowledged to its sender"
-            );
-        }
         if after.unreadable > before.unreadable {
             let reads = after.unreadable;
             tracing::warn!(reads, "a mailbox cannot be read now; it is tried again");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use hub::OnFull;
+use hub::{ClaimPolicy, OnFull};
 
 use super::host::HostPort;
 use super::log::log;
@@ -82,6 +82,10 @@ pub struct RunHub {
     /// Address to listen on, as HOST:PORT; default: its address in the join file.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<HostPort>,
+    /// Which claims of players are granted: of any node (`plain`), or with a grant of an issuer in the
+    /// join file (`granted`).
+    #[arg(long, value_enum, default_value_t = Claims::Plain)]
+    claims: Claims,
     /// Address of the HTTP API, as HOST:PORT; default: no API.
     #[arg(long, value_name = "HOST:PORT", requires = "http_keys")]
     http: Option<HostPort>,
@@ -130,6 +134,13 @@ impl From<MailboxFull> for OnFull {
             MailboxFull::DropLowestPriority => Self::DropLowestPriority,
         }
     }
+}
+
+/// Which claims the hub grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Claims {
+    Plain,
+    Granted,
 }
 
 impl HubCommand {
@@ -184,6 +195,10 @@ impl RunHub {
         }
         options.store.on_full = self.mailbox_full.into();
         options.listen = self.listen.as_ref().map(HostPort::listen).transpose()?;
+        options.config.access.claims = match self.claims {
+            Claims::Plain => ClaimPolicy::Plain,
+            Claims::Granted => ClaimPolicy::Granted,
+        };
         options.api = self.api()?;
         let stdin = self.end_with_stdin.then(StdinEnd::watch).transpose()?;
         // Before the start, which may take seconds: a signal must not kill the process.

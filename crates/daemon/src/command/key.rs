@@ -5,15 +5,18 @@ mod file;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use crypto::{Provider, Ring};
 use hub::join_file::{Grant, JoinFault, NetworkSecret, check_address};
-use hub::{JoinFile, Name, Role};
-use wire::NodeId;
+use hub::{GrantTerms, JoinFile, Name, Role};
+use servicer::{ClaimIssuer, Clock};
+use wire::{ClientId, NodeId};
 
 use super::print_line;
 use crate::exit::Failure;
+use crate::hex;
 use crate::link::MATCHMAKER;
 use crate::trust;
 pub use file::{CopiedKey, NewKey, PublicPart, ShownKey};
@@ -32,6 +35,46 @@ pub enum KeyCommand {
     Show(ShownKey),
     /// Writes a new join file: a secret for the network, and the members with their roles.
     JoinFile(NewJoinFile),
+    /// Prints a grant, in hexadecimal digits, with which one node may claim one player.
+    ClaimGrant(NewClaimGrant),
+}
+
+/// Options of `key claim-grant`.
+#[derive(Args, Clone, Debug)]
+pub struct NewClaimGrant {
+    /// Identity file of the issuer; the join file marks its key with `issues=claims`.
+    #[arg(long)]
+    identity: PathBuf,
+    /// The player.
+    #[arg(long)]
+    player: u64,
+    /// The node that may claim it: an identity file or a node id.
+    #[arg(long)]
+    node: String,
+    /// For how many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3_600)]
+    valid: u32,
+}
+
+impl NewClaimGrant {
+    fn print(&self) -> Result<(), Failure> {
+        let identity = trust::read_identity(&self.identity)?;
+        let terms = GrantTerms {
+            player: ClientId(self.player),
+            node: resolve_node(&self.node)?,
+            not_after: Clock::new().unix_time() + Duration::from_secs(self.valid.into()),
+        };
+        let issued = ClaimIssuer::new(&identity).and_then(|mut issuer| issuer.issue(&terms));
+        let grant = issued.map_err(|_| trust::no_entropy())?;
+        print_line(&hex::encode(grant.as_bytes()))
+    }
+}
+
+fn resolve_node(text: &str) -> Result<NodeId, Failure> {
+    match text.parse::<NodeId>() {
+        Ok(node) => Ok(node),
+        Err(_) => Ok(trust::read_identity(Path::new(text))?.node_id()),
+    }
 }
 
 /// Options of `key join-file`.
@@ -39,7 +82,7 @@ pub enum KeyCommand {
 pub struct NewJoinFile {
     /// File to create.
     file: PathBuf,
-    /// ROLE=KEY[,name=NAME][,service=NAME][,address=HOST:PORT]; KEY is an identity file or a node
+    /// ROLE=KEY[,name=NAME][,service=NAME][,address=HOST:PORT][,issues=claims]; KEY is an identity file or a node
     /// id. A hub needs an address; a matchmaker has the service `matchmaker` by default.
     #[arg(required = true, value_name = "GRANT")]
     grants: Vec<GrantText>,
@@ -52,7 +95,7 @@ impl KeyCommand {
             Self::Import(copied) => copied.style.json,
             Self::Public(public) => public.json,
             Self::Show(shown) => shown.json,
-            Self::JoinFile(_) => false,
+            Self::JoinFile(_) | Self::ClaimGrant(_) => false,
         }
     }
 
@@ -63,6 +106,7 @@ impl KeyCommand {
             Self::Public(public) => public.show(),
             Self::Show(shown) => shown.show(),
             Self::JoinFile(new) => new.write(),
+            Self::ClaimGrant(new) => new.print(),
         }
     }
 }
@@ -100,15 +144,13 @@ struct GrantText {
     name: Option<Name>,
     services: Vec<Name>,
     addresses: Vec<String>,
+    issues_claims: bool,
 }
 
 impl GrantText {
     fn resolve(&self) -> Result<Grant, Failure> {
-        let node = match self.key.parse::<NodeId>() {
-            Ok(node) => node,
-            Err(_) => trust::read_identity(Path::new(&self.key))?.node_id(),
-        };
-        let mut grant = Grant::new(self.role, node);
+        let mut grant = Grant::new(self.role, resolve_node(&self.key)?);
+        grant.issues_claims = self.issues_claims;
         grant.name = self.name;
         grant.services.clone_from(&self.services);
         grant.addresses.clone_from(&self.addresses);
@@ -138,6 +180,7 @@ impl FromStr for GrantText {
             name: None,
             services: Vec::new(),
             addresses: Vec::new(),
+            issues_claims: false,
         };
         if grant.key.is_empty() {
             return Err(GrantTextError::Form);
@@ -147,6 +190,7 @@ impl FromStr for GrantText {
             match part.split_once('=') {
                 Some(("name", value)) => grant.name = Some(name(value)?),
                 Some(("service", value)) => grant.services.push(name(value)?),
+                Some(("issues", "claims")) => grant.issues_claims = true,
                 Some(("address", value)) => {
                     check_address(value).map_err(GrantTextError::Address)?;
                     grant.addresses.push(value.to_owned());
@@ -174,7 +218,7 @@ impl fmt::Display for GrantTextError {
             Self::Form => "a grant is ROLE=KEY, with options behind commas",
             Self::Role => "the role is none of hub, game-node, matchmaker, mesh-node, stats, admin",
             Self::Name => "a name has 1 to 32 of a-z 0-9 . _ -",
-            Self::Option => "an option is none of name=, service=, address=",
+            Self::Option => "an option is none of name=, service=, address=, issues=claims",
         })
     }
 }

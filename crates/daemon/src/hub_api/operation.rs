@@ -177,6 +177,7 @@ async fn health(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, ErrorR
     let status = shared.recent_status().await?;
     Ok(Json(json!({
         "status": if shared.presence.is_loaded() { "up" } else { "starting" },
+        "health": status.health.to_string(),
         "nodes": status.nodes,
         "players": status.players,
     })))

@@ -1,5 +1,6 @@
 //! The hub as a process: TLS connections, a store on a thread and a folder, and an HTTP API.
 
+mod event_log;
 #[cfg(feature = "nats")]
 mod nats;
 
@@ -13,28 +14,27 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use crypto::{Identity, Ring};
 use hub::join_file::Grant;
 use hub::log::{FileSegments, Recovery, SegmentFile};
-use hub::record::DownReason;
 use hub::stats_store::{StatsStore, StatsStoreConfig};
 use hub::{
     Command, Hub, HubConfig, HubEvent, JoinFile, LogId, OpenFailure, Outcome, Role, Store,
     StoreConfig, StoreError, StoreOp,
 };
 use servicer::{
-    Admission, Clock, Dial, End, JobQueue, Jobs, NodeList, RequestError, StatsJob, StatsReader,
-    StorageConfig, StorageThread, StreamApplication, StreamConfig, StreamCounters, StreamHandle,
-    StreamListener, StreamRequests, StreamServicer, TlsIdentity, raise_descriptor_limit,
-    submit_stats,
+    Admission, BackgroundSegments, Clock, Dial, End, JobQueue, Jobs, NodeList, P256Verifier,
+    RequestError, StatsJob, StatsReader, StorageConfig, StorageThread, StreamApplication,
+    StreamConfig, StreamCounters, StreamHandle, StreamListener, StreamRequests, StreamServicer,
+    TlsIdentity, free_bytes, raise_descriptor_limit, submit_stats,
 };
 use tokio::sync::oneshot;
-use wire::{CommandId, Instant, NodeId, StreamMachine, UnixTime};
+use wire::{CommandId, Instant, NodeId, StreamMachine};
 
 use crate::exit::{Exit, Failure};
 use crate::hub_api::{ApiConfig, HubApi};
 use crate::hub_client::{
     ClientOps, HubClient, HubRequest, HubStatus, ObservedStats, ObservedStore,
 };
-use crate::log_limit::LogLimiter;
 use crate::trust;
+use event_log::{EventLog, log_policy};
 
 /// Options of a hub process.
 #[derive(Debug)]
@@ -148,14 +148,16 @@ impl HubProcess {
             Some(_) => with_admin(options.join_file, node),
             None => options.join_file,
         };
-        let machine = Hub::new(options.config, join_file, Clock::new().now());
+        log_policy(options.config.access.claims);
+        let mut machine = Hub::new(options.config, join_file, Clock::new().now());
+        machine.set_claim_verifier(Box::new(P256Verifier::new()));
         let application = HubApplication {
             jobs,
             stats_jobs,
             is_for_stats,
             failure,
             ops: ClientOps::default(),
-            logged: Logged::default(),
+            log: EventLog::default(),
         };
         let handle = StreamServicer::named("hub")
             .spawn(vec![listener], machine, application)
@@ -338,15 +340,7 @@ struct HubApplication {
     is_for_stats: bool,
     failure: Sender<()>,
     ops: ClientOps,
-    logged: Logged,
-}
-
-/// Limits the log lines that nodes can cause.
-#[derive(Debug, Default)]
-struct Logged {
-    unlisted: LogLimiter<NodeId>,
-    refused: LogLimiter<(Option<NodeId>, DownReason)>,
-    taken: LogLimiter<NodeId>,
+    log: EventLog,
 }
 
 impl StreamApplication<Hub> for HubApplication {
@@ -374,6 +368,7 @@ impl StreamApplication<Hub> for HubApplication {
                 storage: self.jobs.counters(),
                 nodes: hub.nodes().count(),
                 players: hub.player_count(),
+                health: hub.health().status,
             })),
             HubRequest::Store(op, answer) => self.begin_op(op, answer),
         }
@@ -381,49 +376,11 @@ impl StreamApplication<Hub> for HubApplication {
     }
 
     fn on_event(&mut self, now: Instant, _hub: &mut Hub, event: HubEvent) {
-        match event {
-            HubEvent::NodeUp { node, role, .. } => tracing::info!(%node, %role, "joined"),
-            HubEvent::NodeDown { node, .. } => tracing::info!(%node, "left"),
-            HubEvent::Refused {
-                reason: DownReason::Draining,
-                ..
-            } => {}
-            HubEvent::Refused { node, reason } => {
-                if let Some(suppressed) = self.logged.refused.admit(now, (node, reason)) {
-                    let node = node.map(tracing::field::display);
-                    tracing::warn!(node, %reason, suppressed, "refused");
-                }
-            }
-            HubEvent::PlayerTaken { player, from, by } => {
-                if let Some(suppressed) = self.logged.taken.admit(now, by) {
-                    let player = player.0;
-                    tracing::info!(player, %from, %by, suppressed, "a node took a player over");
-                }
-            }
-            HubEvent::ClockRejected { read, believed } => {
-                let read = read.as_millis();
-                let believed = believed.map(UnixTime::as_millis);
-                tracing::warn!(
-                    read,
-                    believed,
-                    "the wall clock is implausible and is ignored; check it: mail expires by it if it \
-                     stays so for hours"
-                );
-            }
-            HubEvent::MailDropped { count } => {
-                tracing::warn!(count, "full mailboxes dropped mail");
-            }
-            HubEvent::StoreFailed => {
-                tracing::error!("the disk has failed");
-                self.failure.try_send(()).unwrap_or_default();
-            }
-            HubEvent::StatsFailed => {
-                tracing::error!("the disk of the statistics has failed; mail and calls continue");
-                if self.is_for_stats {
-                    self.failure.try_send(()).unwrap_or_default();
-                }
-            }
-            HubEvent::KvDone { .. } | _ => {}
+        let has_failed = matches!(event, HubEvent::StoreFailed)
+            || self.is_for_stats && matches!(event, HubEvent::StatsFailed);
+        self.log.event(now, &event);
+        if has_failed {
+            self.failure.try_send(()).unwrap_or_default();
         }
     }
 
@@ -463,13 +420,7 @@ impl StreamApplication<Hub> for HubApplication {
     }
 
     fn on_unknown_node(&mut self, now: Instant, _hub: &mut Hub, claimed: NodeId) {
-        if let Some(suppressed) = self.logged.unlisted.admit(now, claimed) {
-            tracing::warn!(
-                node = %claimed,
-                suppressed,
-                "rejected a node that the join file does not list"
-            );
-        }
+        self.log.unlisted(now, claimed);
     }
 }
 
@@ -490,7 +441,7 @@ impl HubApplication {
 
 /// Where the hub keeps its log.
 enum HubStore {
-    Files(Box<Store<FileSegments>>),
+    Files(Box<Store<BackgroundSegments>>),
     #[cfg(feature = "nats")]
     Nats(
         Box<Store<hub_nats::StreamSegments>>,
@@ -599,8 +550,40 @@ fn open_stats(
     Ok(store)
 }
 
-fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<FileSegments>, Failure> {
-    let files = open_files(folder)?;
+/// Checks that a new folder has room for two segments, the least that keeps a hub going, and warns if
+/// one with mail has less: mail is then read and acknowledged, which frees room.
+fn check_room(folder: &Path, files: &mut FileSegments, config: StoreConfig) -> Result<(), Failure> {
+    let Ok(Some(found)) = free_bytes(folder) else {
+        return Ok(());
+    };
+    let needed = config.segment_bytes.saturating_mul(2);
+    if found >= needed {
+        return Ok(());
+    }
+    let folder = folder.display();
+    let is_new = files.list().is_ok_and(|segments| segments.is_empty());
+    if is_new {
+        return Err(Failure::new(
+            Exit::CheckFailed,
+            format_args!(
+                "{folder}: the disk has {found} bytes free, and a hub needs {needed}: free some, or \
+                 give --data on another disk"
+            ),
+        ));
+    }
+    tracing::warn!(
+        %folder,
+        found,
+        needed,
+        "the disk has little room: mail is kept and delivered; new mail may have to wait"
+    );
+    Ok(())
+}
+
+fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<BackgroundSegments>, Failure> {
+    let mut files = open_files(folder)?;
+    check_room(folder, &mut files, config)?;
+    let files = BackgroundSegments::new(files).map_err(Failure::refused)?;
     let log = LogId(trust::random_instance(&mut Ring::new())?.0);
     let store = Store::open(files, config, log).map_err(|OpenFailure { error, .. }| {
         Failure::new(
@@ -669,6 +652,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_new_folder_without_room_is_reported_with_path_and_bytes() {
+        let folder = std::env::temp_dir().join(format!("tickwire-room-{}", std::process::id()));
+        let mut config = StoreConfig::default();
+        config.segment_bytes = u64::MAX / 4;
+        let failure = open_store(&folder, config).map(drop).unwrap_err();
+        let sentence = failure.to_string();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(
+            sentence.contains(&folder.display().to_string()),
+            "{sentence}"
+        );
+        assert!(
+            sentence.contains(&(u64::MAX / 2 - 1).to_string()),
+            "{sentence}"
+        );
+    }
+
+    #[test]
     fn a_hub_without_its_storage_thread_has_failed() {
         let (node, link, now) = (NodeId([1; 32]), ConnectionId(1), Instant::ZERO);
         let mut join_file = JoinFile::new(NetworkSecret::new([7; 32]));
@@ -683,7 +684,7 @@ mod tests {
             is_for_stats: false,
             failure,
             ops: ClientOps::default(),
-            logged: Logged::default(),
+            log: EventLog::default(),
         };
         hub.handle_opened(now, link, &PeerIdentity::Node(node));
         let mut join = Vec::new();

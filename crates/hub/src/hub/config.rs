@@ -1,14 +1,17 @@
 //! Configuration, events and counters of a hub.
 
+use core::fmt;
 use core::time::Duration;
 
 use wire::{ClientId, InstanceId, NodeId, UnixTime};
 
+use super::access::AccessConfig;
 use super::kv::KvConfig;
 use super::stats::StatsLinkConfig;
 use crate::field::{Epoch, Role};
 use crate::kv::{KvError, Revision};
 use crate::record::DownReason;
+use crate::store::{FullReason, StoreStatus};
 
 /// Limits and timeouts of a hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,11 +73,15 @@ pub struct HubConfig {
     /// a snapshot.
     pub watch_changes_max: usize,
     /// Events queued for the application. Default 1,024. Further ones are dropped and counted.
+    /// [`HubEvent::PlayerTaken`] may use an eighth, so that nodes which take players over hide no other
+    /// event.
     pub events_max: usize,
     /// Limits of the key-value store.
     pub kv: KvConfig,
     /// Limits of statistics.
     pub stats: StatsLinkConfig,
+    /// Which claims are granted, and how fast nodes may send mail.
+    pub access: AccessConfig,
 }
 
 /// What happens if a second node claims a player.
@@ -115,6 +122,7 @@ impl Default for HubConfig {
             events_max: 1_024,
             kv: KvConfig::default(),
             stats: StatsLinkConfig::default(),
+            access: AccessConfig::default(),
         }
     }
 }
@@ -182,11 +190,78 @@ pub enum HubEvent {
         /// Mails dropped since the last event.
         count: u64,
     },
+    /// The wall clock is more than a day after the newest time in the log. Mail is accepted by it, and
+    /// none expires until both agree within a day, or the hub has run for an hour, over all its
+    /// starts. Reported each 10 minutes.
+    ClockAhead {
+        /// The reading.
+        read: UnixTime,
+        /// The newest time in the log.
+        newest: UnixTime,
+    },
     /// The disk has failed. End the process and restart it from the disk's contents.
     StoreFailed,
     /// The disk of statistics has failed. Mail, calls and presence continue; nodes keep their samples
     /// until the process is restarted.
     StatsFailed,
+    /// The store has no room for mail; senders keep theirs. Reported at once, and each minute while
+    /// it stays full.
+    StoreFull {
+        /// The reason.
+        reason: FullReason,
+        /// Mails refused since the store is full.
+        refused: u64,
+    },
+    /// The store has room for mail again.
+    StoreHasRoom {
+        /// Mails that were refused meanwhile; their senders resend them.
+        refused: u64,
+        /// How long it was full.
+        after: Duration,
+    },
+    /// The disk has lost mail that was acknowledged to its sender; the rest is kept.
+    MailCorrupt {
+        /// Mails lost since the last event.
+        mails: u64,
+    },
+}
+
+/// State of a hub for reports and health checks, by [`Hub::health`](super::Hub::health).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HubHealth {
+    /// Summary of the other fields.
+    pub status: HubStatus,
+    /// Why no mail is stored now; `None` if it is.
+    pub full: Option<FullReason>,
+    /// Mails refused since the store is full.
+    pub refused: u64,
+    /// Whether the wall clock is implausible: see [`HubEvent::ClockRejected`].
+    pub is_clock_doubted: bool,
+    /// State of the store, at most about a second old.
+    pub store: StoreStatus,
+}
+
+/// Summary of a hub's health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HubStatus {
+    /// Everything works.
+    Ok,
+    /// Messages pass, but the store has no room, has lost mail, or the wall clock is implausible.
+    Degraded,
+    /// The disk has failed; the process is to be restarted.
+    Failed,
+}
+
+impl fmt::Display for HubStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+        })
+    }
 }
 
 /// Counters of a hub since it was created.
@@ -211,6 +286,18 @@ pub struct HubStats {
     pub mail_dropped: u64,
     /// Mails rejected with `Busy`; the sender retries.
     pub mail_busy: u64,
+    /// Mails not stored since the store was full; the sender retries.
+    pub mail_full: u64,
+    /// Mails rejected with `Busy`, since their sender exceeds its [rate](super::SenderRate).
+    pub mail_over_rate: u64,
+    /// Claims without a grant, if one is needed.
+    pub claims_ungranted: u64,
+    /// Claims with a grant for another node or player.
+    pub claims_foreign: u64,
+    /// Claims with a grant that has expired, or was replaced by a later one of the player.
+    pub claims_expired: u64,
+    /// Claims with a grant that no issuer has signed.
+    pub claims_forged: u64,
     /// Mails delivered to nodes, including repeats.
     pub mail_given: u64,
     /// Mails deleted because they expired.

@@ -19,7 +19,7 @@ pub(super) struct Submission<'a> {
     pub(super) ttl_s: u32,
     priority: u8,
     to: MailTo,
-    body: Redacted<&'a [u8]>,
+    pub(super) body: Redacted<&'a [u8]>,
 }
 
 impl<'a> From<MailSubmission<'a>> for Submission<'a> {
@@ -177,6 +177,7 @@ impl Fanout {
                 stats.mail_refused = stats.mail_refused.saturating_add(recipients);
             }
             MailVerdict::Busy => stats.mail_busy = stats.mail_busy.saturating_add(1),
+            MailVerdict::Full => stats.mail_full = stats.mail_full.saturating_add(1),
         }
         stats.mail_dropped = stats.mail_dropped.saturating_add(one.dropped.into());
         self.dropped = self.dropped.saturating_add(one.dropped.into());

@@ -4,8 +4,9 @@ use core::cmp::Ordering;
 use core::ops::Bound;
 use std::collections::{BTreeSet, VecDeque};
 
-use wire::{ClientId, ConnectionId, NodeId, PeerIdentity};
+use wire::{ClientId, ConnectionId, NodeId, PeerIdentity, UnixTime};
 
+use super::access::{Claimant, GrantFault};
 use super::fanout::{GroupPending, group_answer, group_op};
 use super::kv::exchange;
 use super::link::{Key, Link, LinkState, Member, PresenceUpdate, Watch};
@@ -55,7 +56,12 @@ impl Hub {
         self.send(id, &ToNode::Group(record));
     }
 
-    pub(super) fn on_claim(&mut self, id: ConnectionId, mut request: ClaimRequest<'_>) {
+    pub(super) fn on_claim(
+        &mut self,
+        id: ConnectionId,
+        mut request: ClaimRequest<'_>,
+        grant: Option<&[u8]>,
+    ) {
         let (player, claim) = (request.player, request.claim);
         // A lease that this hub never granted would outrank the ones it grants.
         if request.lease > Lease::new(self.boot, self.leases) {
@@ -63,6 +69,13 @@ impl Hub {
         }
         let Some(node) = self.links.get(&id).map(|link| link.node) else {
             return;
+        };
+        let granted = match self.check_claim(node, player, grant) {
+            Ok(granted) => granted,
+            Err(reason) => {
+                self.send_revoked(id, (player, claim), reason);
+                return;
+            }
         };
         // Two nodes cannot hold leases of the same start while the earlier claim is still there.
         if let Some(current) = self.claims.get(player)
@@ -89,6 +102,7 @@ impl Hub {
             link: Some(id),
             number: claim,
             lease,
+            granted,
             meta: request.meta.to_bytes().0,
             given: request.delivered.max(request.acknowledged),
             unacknowledged: VecDeque::new(),
@@ -118,6 +132,46 @@ impl Hub {
         }
         self.request_read(player);
         self.presence_changed(Key::Player(player));
+    }
+
+    /// Returns the end of the grant that proves the claim, if it needs one; or why it is rejected.
+    fn check_claim(
+        &mut self,
+        node: NodeId,
+        player: ClientId,
+        grant: Option<&[u8]>,
+    ) -> Result<Option<UnixTime>, RevokeReason> {
+        let current = self.claims.get(player);
+        let current = current.map(|claim| (claim.node == node, claim.granted));
+        let claimant = Claimant {
+            node,
+            player,
+            grant,
+            held: current.and_then(|(is_own, granted)| granted.filter(|_| is_own)),
+        };
+        let times = (self.now, self.unix_now());
+        let (config, join_file) = (&self.config.access, &self.join_file);
+        let access = &mut self.upkeep.access;
+        let checked = access.check_claim(config, join_file, times, claimant);
+        let stats = &mut self.stats;
+        let granted = checked.map_err(|fault| {
+            let count = match fault {
+                GrantFault::Missing => &mut stats.claims_ungranted,
+                GrantFault::Foreign => &mut stats.claims_foreign,
+                GrantFault::Expired => &mut stats.claims_expired,
+                GrantFault::Forged => &mut stats.claims_forged,
+            };
+            *count = count.saturating_add(1);
+            fault.reason()
+        })?;
+        // The player has moved on with a later grant: this one is used again.
+        if let Some((false, held)) = current
+            && granted < held
+        {
+            stats.claims_expired = stats.claims_expired.saturating_add(1);
+            return Err(RevokeReason::Taken);
+        }
+        Ok(granted)
     }
 
     /// Returns why `node` cannot claim `player`; `None` if it can.
@@ -432,6 +486,7 @@ impl Hub {
             boot,
             log,
             newest,
+            ran,
             mail_mark,
             count_mark,
         }) = outcome
@@ -442,7 +497,7 @@ impl Hub {
         let (node, join) = (link.node, join.clone());
         self.boot = self.boot.max(boot);
         self.stats_router.set_log(log);
-        if let Some(read) = self.clock.set_floor(newest) {
+        if let Some(read) = self.clock.set_floor(self.now, newest, ran) {
             self.event(HubEvent::ClockRejected {
                 read,
                 believed: None,

@@ -8,7 +8,7 @@ use wire::{ClientId, ConnectionId, NodeId};
 use super::fanout::Submission;
 use super::link::Link;
 use super::table::{Claim, Generation, MailRead, OpenCall, Pending, Reading};
-use super::{Hub, encode, round_robin};
+use super::{Hub, encode, round_robin, upkeep};
 use crate::field::{
     Addr, BatchSeq, CallId, CountKey, LiveSeq, MailSeq, Name, Redacted, RequestId, SenderSeq,
 };
@@ -408,8 +408,14 @@ impl Hub {
         let bytes = own_bytes.saturating_add(self.ops.mail_bytes());
         let has_room =
             self.ops.len() < self.config.ops_in_flight && bytes < self.config.store_bytes_in_flight;
+        let rate = self.config.access.rates.of(member.join.role);
+        let access = &mut self.upkeep.access;
+        let is_paced = has_room && access.admit_mail(self.now, node, rate, mail.body.len());
+        if has_room && !is_paced {
+            self.stats.mail_over_rate = self.stats.mail_over_rate.saturating_add(1);
+        }
         // All mail expires, so none is accepted without a wall clock.
-        let may_store = has_room && !self.is_draining();
+        let may_store = is_paced && !self.is_draining();
         let Some(now) = self.unix_now().filter(|_| may_store) else {
             self.stats.mail_busy = self.stats.mail_busy.saturating_add(1);
             self.settle(id, mail.seq, MailVerdict::Busy);
@@ -490,7 +496,7 @@ impl Hub {
     }
 
     fn read(&mut self, player: ClientId) {
-        let now = self.unix_now().unwrap_or_default();
+        let now = self.clock.expiry_now(self.now).unwrap_or_default();
         let wanted = |claim: &&mut Claim| claim.reading == Reading::Due;
         let Some(claim) = self.claims.get_mut(player).filter(wanted) else {
             return;
@@ -753,9 +759,12 @@ impl Hub {
     }
 
     fn settle(&mut self, id: ConnectionId, seq: SenderSeq, verdict: MailVerdict) {
+        if verdict == MailVerdict::Full && self.upkeep.room.on_full(id) {
+            upkeep::request_status(self);
+        }
         if let Some(link) = self.links.get_mut(&id) {
             link.settle(seq, verdict);
-            if verdict != MailVerdict::Busy {
+            if !matches!(verdict, MailVerdict::Busy | MailVerdict::Full) {
                 link.note_settled(seq);
             }
             self.ready.insert(id);

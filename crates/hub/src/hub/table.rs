@@ -4,7 +4,7 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use wire::{ClientId, CommandId, ConnectionId, Instant, NodeId};
+use wire::{ClientId, CommandId, ConnectionId, Instant, NodeId, UnixTime};
 
 use super::ENTRY_BYTES;
 use super::fanout::GroupPending;
@@ -219,6 +219,8 @@ pub(super) struct Claim {
     pub(super) number: ClaimNumber,
     /// Orders claims of one player: the larger one wins.
     pub(super) lease: Lease,
+    /// The end of the grant that proved it, if one did.
+    pub(super) granted: Option<UnixTime>,
     /// The node's note for watchers.
     pub(super) meta: Bytes,
     /// The last mail delivered to the node.
@@ -373,6 +375,8 @@ pub(super) enum Pending {
     Expire,
     /// An operation of the key-value store.
     Kv(KvPending),
+    /// Report the state of the store.
+    Status,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

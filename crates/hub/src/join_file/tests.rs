@@ -131,7 +131,7 @@ fn errors_name_the_valid_form() {
         ),
         (
             with(&format!("hub {ID} port=7")),
-            "line 3: expected name=, service= or address= behind the node id",
+            "line 3: expected name=, service=, address= or issues=claims behind the node id",
         ),
     ] {
         assert_eq!(text(&file), expected, "{file}");

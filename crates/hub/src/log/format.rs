@@ -146,6 +146,9 @@ pub enum LogRecord<'a> {
     /// Mails that full mailboxes dropped for others: `code 1, count 2, (player 8, seq 8)...`; at
     /// least one and at most [`DROPS_MAX`].
     Dropped(Vec<(ClientId, MailSeq)>),
+    /// How long the hub has run since the last [`Time`](Self::Time) with a wall clock far from that:
+    /// `code 1, ran ms 8`.
+    Ran(u64),
 }
 
 /// Header of a segment.
@@ -255,6 +258,7 @@ const KV_MARK: u8 = 22;
 const MAILING: u8 = 16;
 const PART_REFUSAL: u8 = 17;
 const DROPPED: u8 = 18;
+const RAN: u8 = 32;
 
 /// Why no record was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -347,6 +351,27 @@ fn checksum(segment: SegmentId, offset: u64, len: u32, payload: &[u8]) -> u32 {
 }
 
 impl<'a> LogRecord<'a> {
+    /// Returns the number of a mail; `None` for other records.
+    pub(crate) const fn mail_seq(&self) -> Option<MailSeq> {
+        if let Self::Mail(StoredMail { seq, .. }) | Self::Mailing(StoredMailing { seq, .. }) = self
+        {
+            Some(*seq)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the mail as `player` has it, if the record holds one for it.
+    pub(crate) fn mail_for(&self, player: ClientId) -> Option<StoredMail<'a>> {
+        if let Self::Mailing(mailing) = self {
+            mailing.for_player(player)
+        } else if let Self::Mail(mail) = self {
+            (mail.player == player).then_some(*mail)
+        } else {
+            None
+        }
+    }
+
     fn encode_payload(&self, out: &mut Writer<'_>) {
         match self {
             Self::Start(it) => {
@@ -408,6 +433,7 @@ impl<'a> LogRecord<'a> {
                     out.fields(&[player, seq]);
                 }
             }
+            Self::Ran(ran) => out.fields(&[&RAN, ran]),
         }
     }
 
@@ -477,6 +503,7 @@ impl<'a> LogRecord<'a> {
                 part: PartRefusal::decode(&mut reader)?,
             },
             DROPPED => Self::Dropped(decode_drops(&mut reader)?),
+            RAN => Self::Ran(reader.u64()?),
             code => return Err(DecodeError::Code(code)),
         };
         reader.finish(DecodeError::Trailing)?;

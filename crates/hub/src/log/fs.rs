@@ -31,6 +31,10 @@ pub struct FileSegments {
 /// Bytes written at once when a segment is filled.
 const FILL: usize = 256 * 1_024;
 
+/// Bytes that are written between syncs when a segment is filled: a sync of more would delay the syncs
+/// of acknowledgements.
+const SYNC_BYTES: usize = 1 << 20;
+
 const OPEN_MAX: usize = 16;
 
 impl FileSegments {
@@ -78,7 +82,7 @@ impl FileSegments {
     }
 
     fn path(&self, segment: SegmentId) -> PathBuf {
-        self.folder.join(format!("{:016}.seg", segment.0))
+        segment_path(&self.folder, segment)
     }
 
     fn file(&mut self, segment: SegmentId) -> io::Result<&mut File> {
@@ -104,22 +108,22 @@ impl FileSegments {
         }
     }
 
-    fn fill(&mut self, segment: SegmentId, bytes: u64) -> io::Result<()> {
-        let path = self.path(segment);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)?;
-        let filled = write_zeros(&mut file, bytes).and_then(|()| sync_folder(self.handle.as_ref()));
-        if filled.is_ok() {
-            self.keep(segment, file);
-        } else {
-            // A partly filled file would take room that acknowledgements need. If this fails,
-            // recovery removes it.
-            std::fs::remove_file(&path).unwrap_or_default();
-        }
-        filled
+    /// Returns what another thread needs to allocate segments of this folder.
+    ///
+    /// # Errors
+    ///
+    /// The system's error, if no descriptor is left.
+    pub fn filler(&self) -> io::Result<SegmentFiller> {
+        let handle = self.handle.as_ref().map(File::try_clone).transpose()?;
+        Ok(SegmentFiller {
+            folder: self.folder.clone(),
+            handle,
+        })
+    }
+
+    /// Takes a segment that a [`SegmentFiller`] of this folder has allocated.
+    pub fn adopt(&mut self, segment: SegmentId, file: File) {
+        self.keep(segment, file);
     }
 
     fn snapshot_path(&self, snapshot: SnapshotId) -> PathBuf {
@@ -179,13 +183,9 @@ impl SegmentFile for FileSegments {
     }
 
     fn allocate(&mut self, segment: SegmentId, bytes: u64) -> Result<(), FileError> {
-        self.fill(segment, bytes).map_err(|error| {
-            if is_shortage(&error) {
-                FileError::Full
-            } else {
-                judge(&error)
-            }
-        })
+        let file = fill(&self.folder, self.handle.as_ref(), segment, bytes)?;
+        self.keep(segment, file);
+        Ok(())
     }
 
     fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
@@ -259,6 +259,64 @@ impl SegmentFile for FileSegments {
     }
 }
 
+/// Allocates segments of a [`FileSegments`] on another thread.
+#[derive(Debug)]
+pub struct SegmentFiller {
+    folder: PathBuf,
+    handle: Option<File>,
+}
+
+impl SegmentFiller {
+    /// Allocates a segment as [`SegmentFile::allocate`] does; the caller passes the file to
+    /// [`FileSegments::adopt`].
+    ///
+    /// # Errors
+    ///
+    /// As [`SegmentFile::allocate`].
+    pub fn fill(&self, segment: SegmentId, bytes: u64) -> Result<File, FileError> {
+        fill(&self.folder, self.handle.as_ref(), segment, bytes)
+    }
+
+    /// Returns the folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+fn segment_path(folder: &Path, segment: SegmentId) -> PathBuf {
+    folder.join(format!("{:016}.seg", segment.0))
+}
+
+fn fill(
+    folder: &Path,
+    handle: Option<&File>,
+    segment: SegmentId,
+    bytes: u64,
+) -> Result<File, FileError> {
+    let path = segment_path(folder, segment);
+    let create = || {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).open(&path)
+    };
+    let result = create().and_then(|mut file| {
+        let filled = write_zeros(&mut file, bytes).and_then(|()| sync_folder(handle));
+        if filled.is_err() {
+            // A partly filled file would take room that acknowledgements need. If this fails,
+            // recovery removes it.
+            std::fs::remove_file(&path).unwrap_or_default();
+        }
+        filled.map(|()| file)
+    });
+    result.map_err(|error| {
+        if is_shortage(&error) {
+            FileError::Full
+        } else {
+            judge(&error)
+        }
+    })
+}
+
 /// Reads from `at` until `buf` is full or the file ends.
 fn read_up_to(file: &mut File, at: u64, buf: &mut [u8]) -> io::Result<usize> {
     file.seek(SeekFrom::Start(at))?;
@@ -285,11 +343,16 @@ fn sync_folder(folder: Option<&File>) -> io::Result<()> {
 
 fn write_zeros(file: &mut File, bytes: u64) -> io::Result<()> {
     let zeros = vec![0; FILL];
-    let mut left = bytes;
+    let (mut left, mut unsynced) = (bytes, 0_usize);
     while left > 0 {
         let len = usize::try_from(left).unwrap_or(FILL).min(FILL);
         file.write_all(zeros.get(..len).unwrap_or_default())?;
         left = left.saturating_sub(len as u64);
+        unsynced = unsynced.saturating_add(len);
+        if unsynced >= SYNC_BYTES {
+            file.sync_data()?;
+            unsynced = 0;
+        }
     }
     file.sync_all()
 }

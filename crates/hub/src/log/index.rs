@@ -23,6 +23,8 @@ pub(crate) struct Index {
     pub(crate) log: LogId,
     /// The newest accepted wall clock.
     pub(crate) time: UnixTime,
+    /// How long the hub has run since then with a wall clock far from it, milliseconds.
+    pub(crate) ran: u64,
     /// The newest run of each node that ever joined.
     nodes: BTreeMap<NodeId, NodeState>,
     pub(super) mails: Mails,
@@ -111,8 +113,13 @@ impl Index {
                 self.last_mail = self.last_mail.max(start.last_mail);
                 self.log = start.log;
                 self.time = start.time;
+                self.ran = 0;
             }
-            LogRecord::Time(time) => self.time = *time,
+            LogRecord::Time(time) => {
+                self.time = *time;
+                self.ran = 0;
+            }
+            LogRecord::Ran(ran) => self.ran = *ran,
             LogRecord::Ready => {}
             LogRecord::Boot(boot) => self.boot = self.boot.max(*boot),
             LogRecord::Node(run) => self.on_node(*run),
@@ -182,7 +189,9 @@ impl Index {
         });
         let mark = self.kv.sequence();
         let mark = (mark > 0).then_some(LogRecord::KvMark(mark));
-        nodes.chain(totals).chain(mark).chain(self.groups.state())
+        let ran = (self.ran > 0).then_some(LogRecord::Ran(self.ran));
+        let state = nodes.chain(totals).chain(mark).chain(ran);
+        state.chain(self.groups.state())
     }
 
     pub(crate) fn forget_refusals(&mut self, node: NodeId, settled: SenderSeq) {

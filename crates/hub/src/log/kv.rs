@@ -87,6 +87,13 @@ impl KvTable {
         self.entries.range::<KvKey, _>((from, Bound::Unbounded))
     }
 
+    /// Returns the first key with its record in `segment`.
+    pub(super) fn first_in(&self, segment: SegmentId) -> Option<(KvKey, KvPlace)> {
+        let mut entries = self.entries.iter().filter(|_| self.live_in(segment) > 0);
+        let found = entries.find(|(_, entry)| entry.place.segment == segment);
+        found.map(|(key, entry)| (key.clone(), *entry))
+    }
+
     pub(crate) fn is_live_at(&self, key: &KvKey, place: Place) -> bool {
         self.get(key).is_some_and(|entry| entry.place == place)
     }

@@ -36,7 +36,7 @@ struct Block {
     earliest: u32,
 }
 
-const FIRST: Key = (ClientId(0), MailSeq(0));
+pub(super) const FIRST: Key = (ClientId(0), MailSeq(0));
 
 /// Most entries of a block.
 const BLOCK_MAX: usize = 128;
@@ -550,7 +550,7 @@ impl IndexEntry {
         (self.player, self.seq)
     }
 
-    fn to_mail(self) -> MailEntry {
+    pub(super) fn to_mail(self) -> MailEntry {
         let expires = match self.expires_s {
             NEVER => UnixTime::from_millis(u64::MAX),
             expires => UnixTime::from_secs(expires.into()),

@@ -222,6 +222,7 @@ impl<'a> Replay<'a> {
             | LogRecord::KvSet(_)
             | LogRecord::KvDelete { .. }
             | LogRecord::KvMark(_)
+            | LogRecord::Ran(_)
             | LogRecord::GroupJoin { .. }
             | LogRecord::GroupLeave { .. }
             | LogRecord::GroupMembers { .. } => self.index.apply(record, place, len),
@@ -371,7 +372,8 @@ const fn is_state(record: &LogRecord<'_>) -> bool {
         | LogRecord::PartRefusal { .. }
         | LogRecord::Total { .. }
         | LogRecord::GroupMembers { .. }
-        | LogRecord::KvMark(_) => true,
+        | LogRecord::KvMark(_)
+        | LogRecord::Ran(_) => true,
         LogRecord::Boot(_)
         | LogRecord::Mail(_)
         | LogRecord::Mailing(_)

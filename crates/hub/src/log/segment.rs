@@ -52,6 +52,23 @@ pub trait SegmentFile {
     /// left of the segment. After another error nothing is written any more.
     fn allocate(&mut self, segment: SegmentId, bytes: u64) -> Result<(), FileError>;
 
+    /// Begins to allocate a segment as [`allocate`](Self::allocate) does. An implementation with a
+    /// thread returns [`Prepared::Started`] at once, and the result by
+    /// [`poll_prepared`](Self::poll_prepared). At most one is prepared at a time.
+    ///
+    /// # Errors
+    ///
+    /// As [`allocate`](Self::allocate).
+    fn prepare(&mut self, segment: SegmentId, bytes: u64) -> Result<Prepared, FileError> {
+        self.allocate(segment, bytes).map(|()| Prepared::Done)
+    }
+
+    /// Returns the result of the preparation that was started, once; `None` while it runs.
+    fn poll_prepared(&mut self, wait: Wait) -> Option<Result<(), FileError>> {
+        let _ = wait;
+        Some(Err(FileError::Failed))
+    }
+
     /// Writes `bytes` at `offset`, within the segment's length.
     ///
     /// # Errors
@@ -122,6 +139,25 @@ pub trait SegmentFile {
     fn remove_snapshot(&mut self, snapshot: SnapshotId) -> Result<(), FileError>;
 }
 
+/// Whether [`SegmentFile::poll_prepared`] blocks until there is a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// It returns `None` while the preparation runs.
+    No,
+    /// It blocks.
+    UntilDone,
+}
+
+/// Progress of [`SegmentFile::prepare`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Prepared {
+    /// The segment is allocated.
+    Done,
+    /// The allocation runs on another thread.
+    Started,
+}
+
 /// Why a file operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -154,6 +190,7 @@ impl core::error::Error for FileError {}
 /// | [`stop_after`](Self::stop_after) | the process dies at that operation, in the middle of a write |
 /// | [`power_cut`](Self::power_cut) | un-synced sectors are lost one by one: lost, torn, reordered writes |
 /// | [`fill_after`](Self::fill_after) | full disk, from that allocation on |
+/// | [`prepare_slowly`](Self::prepare_slowly) | a segment is prepared when the test says so |
 /// | [`fail_reads`](Self::fail_reads) | reads and listings fail for a while, as without descriptors |
 /// | [`flip_bit`](Self::flip_bit), [`swap`](Self::swap), [`truncate`](Self::truncate), and for snapshots [`flip_snapshot_bit`](Self::flip_snapshot_bit), [`truncate_snapshot`](Self::truncate_snapshot) | corruption, mixed-up and shortened files |
 #[derive(Clone, Debug)]
@@ -170,6 +207,15 @@ pub struct MemorySegments {
     /// Reads and listings that succeed, and those after them that fail.
     fail_reads: (u64, u64),
     syncs: u64,
+    background: Option<Background>,
+}
+
+/// Preparations as by another thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Background {
+    pending: Option<(SegmentId, u64)>,
+    finished: bool,
+    waits: u64,
 }
 
 #[derive(Clone)]
@@ -207,7 +253,29 @@ impl MemorySegments {
             allocations: None,
             fail_reads: (0, 0),
             syncs: 0,
+            background: None,
         }
+    }
+
+    /// Lets each preparation of a segment take until [`finish_preparation`](Self::finish_preparation)
+    /// is called, or the log waits for it.
+    pub fn prepare_slowly(&mut self) {
+        self.background = Some(Background::default());
+    }
+
+    /// Ends the preparation that runs; returns whether one did.
+    pub fn finish_preparation(&mut self) -> bool {
+        let pending = self.background.and_then(|background| background.pending);
+        if let Some(background) = &mut self.background {
+            background.finished |= pending.is_some();
+        }
+        pending.is_some()
+    }
+
+    /// Returns how often the log waited for a preparation.
+    #[must_use]
+    pub fn preparation_waits(&self) -> u64 {
+        self.background.map_or(0, |background| background.waits)
     }
 
     /// Sets the capacity, bytes; existing segments stay.
@@ -237,6 +305,7 @@ impl MemorySegments {
         self.fail_sync = None;
         self.allocations = None;
         self.fail_reads = (0, 0);
+        self.background = None;
     }
 
     /// Cuts the power: `generator` decides for each unsynced sector whether it was written.
@@ -395,6 +464,30 @@ impl SegmentFile for MemorySegments {
         };
         self.segments.insert(segment, zeros);
         Ok(())
+    }
+
+    fn prepare(&mut self, segment: SegmentId, bytes: u64) -> Result<Prepared, FileError> {
+        match &mut self.background {
+            Some(background) => {
+                background.pending = Some((segment, bytes));
+                background.finished = false;
+                Ok(Prepared::Started)
+            }
+            None => self.allocate(segment, bytes).map(|()| Prepared::Done),
+        }
+    }
+
+    fn poll_prepared(&mut self, wait: Wait) -> Option<Result<(), FileError>> {
+        let background = self.background.as_mut()?;
+        let (segment, bytes) = background.pending?;
+        if !background.finished {
+            if wait == Wait::No {
+                return None;
+            }
+            background.waits = background.waits.saturating_add(1);
+        }
+        background.pending = None;
+        Some(self.allocate(segment, bytes))
     }
 
     fn write(&mut self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), FileError> {

@@ -162,6 +162,11 @@ pub enum NodeEvent {
     },
     /// A mail from this node is on the hub's disk.
     MailStored(SenderSeq),
+    /// The hub's store has no room. Mail of this node waits here, and is sent again when the hub has
+    /// room or after a second; [`SendError::Full`] follows when too much waits.
+    HubFull,
+    /// The hub stores mail again.
+    HubHasRoom,
     /// A mail from this node was rejected permanently; by all of its recipients' mailboxes, if there
     /// are several.
     MailRefused(SenderSeq, MailRefusal),

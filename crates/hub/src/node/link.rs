@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use wire::{ClientId, CommandId, ConnectionId, Instant, Outbound, PeerIdentity};
 
+use super::queue::ClaimedPlayer;
 use super::{DialError, Node, NodeCommand, NodeConfig, NodeEvent};
 use crate::field::Redacted;
 use crate::record::{CallError, ClaimRequest, DownReason, Join, PresenceFilter, ToHub, VERSION};
@@ -266,15 +267,7 @@ impl Node {
             return Some(Source::Release(player));
         }
         if let Some((player, entry)) = self.players.next_claim() {
-            let claim = ToHub::Claim(ClaimRequest {
-                player,
-                claim: entry.claim.number,
-                lease: entry.lease,
-                delivered: entry.delivered,
-                acknowledged: entry.acknowledged,
-                meta: Redacted(&entry.meta),
-            });
-            claim.encode(buf);
+            encode_claim(player, entry, buf);
             return Some(Source::Claim(player));
         }
         if let Some((player, upto)) = self.players.next_ack() {
@@ -430,6 +423,24 @@ impl Node {
         let doubled = 1_u32.checked_shl(self.attempts.min(16)).unwrap_or(u32::MAX);
         let wait = self.config.redial_min.saturating_mul(doubled / 2);
         wait.clamp(self.config.redial_min, self.config.redial_max)
+    }
+}
+
+fn encode_claim(player: ClientId, entry: &ClaimedPlayer, buf: &mut Vec<u8>) {
+    let claim = ClaimRequest {
+        player,
+        claim: entry.claim.number,
+        lease: entry.lease,
+        delivered: entry.delivered,
+        acknowledged: entry.acknowledged,
+        meta: Redacted(&entry.meta),
+    };
+    match entry.grant.as_deref() {
+        Some(grant) => {
+            let grant = grant.as_bytes();
+            ToHub::ClaimGranted { claim, grant }.encode(buf);
+        }
+        None => ToHub::Claim(claim).encode(buf),
     }
 }
 

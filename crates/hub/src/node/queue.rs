@@ -7,9 +7,11 @@ use bytes::Bytes;
 use wire::{ClientId, Generator, Instant};
 
 use super::{ClaimId, MailOptions, NodeConfig, NodeEvent, SendError};
+use crate::claim_grant::ClaimGrant;
 use crate::field::{Addr, BatchSeq, ClaimNumber, CountKey, Lease, MailSeq, Redacted, SenderSeq};
 use crate::record::{
-    COUNTS_MAX, MailManySubmission, MailSubmission, MailTo, PartRefusal, Recipients, ToHub,
+    COUNTS_MAX, MailManySubmission, MailSubmission, MailTo, MailVerdict, PartRefusal, Recipients,
+    ToHub,
 };
 
 /// Claimed players, and their claims, acknowledgements and releases to send.
@@ -32,6 +34,7 @@ pub(super) struct ClaimedPlayer {
     /// The last mail that the application has acknowledged.
     pub(super) acknowledged: MailSeq,
     pub(super) meta: Bytes,
+    pub(super) grant: Option<Box<ClaimGrant>>,
     /// Whether the claim was sent over this link.
     sent: bool,
 }
@@ -51,11 +54,22 @@ impl ClaimedPlayers {
             delivered,
             acknowledged: MailSeq(0),
             meta,
+            grant: None,
             sent: false,
         };
         self.players.insert(player, entry);
         self.claims.insert(player);
         claim
+    }
+
+    /// Sets the grant of a claim, and sends the claim with it; returns whether the claim is current.
+    pub(super) fn prove(&mut self, claim: ClaimId, grant: ClaimGrant) -> bool {
+        let Some(entry) = self.get_mut(claim.player, claim.number) else {
+            return false;
+        };
+        entry.grant = Some(Box::new(grant));
+        self.claims.insert(claim.player);
+        true
     }
 
     /// Removes a player after the hub has ended the claim.
@@ -191,7 +205,11 @@ impl ClaimedPlayers {
 
     pub(super) fn memory_bytes(&self) -> usize {
         let each = size_of::<ClaimedPlayer>().saturating_add(64);
-        let notes: usize = self.players.values().map(|entry| entry.meta.len()).sum();
+        let of_entry = |entry: &ClaimedPlayer| {
+            let grant = entry.grant.as_ref().map_or(0, |_| ClaimGrant::LEN);
+            entry.meta.len().saturating_add(grant)
+        };
+        let notes: usize = self.players.values().map(of_entry).sum();
         let waiting = self.releases.len().saturating_mul(64);
         let players = self.players.len().saturating_mul(each);
         players.saturating_add(notes).saturating_add(waiting)
@@ -200,6 +218,12 @@ impl ClaimedPlayers {
     pub(super) fn len(&self) -> usize {
         self.players.len()
     }
+}
+
+/// Draws a time up to `max`.
+fn draw(generator: &mut Generator, max: Duration) -> Duration {
+    let nanos = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(generator.between(0, nanos))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,10 +247,18 @@ pub(super) struct Outgoing {
     /// Set after the hub had no room: one mail is sent alone until it is settled.
     probing: bool,
     refusals: u32,
+    /// Whether the hub's store was full when it last gave a verdict.
+    is_hub_full: bool,
 }
 
 /// Longest pause, unless the hub requests a longer one.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The same while the hub's store is full.
+const FULL_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Most time after which mail is sent once the hub has room: so that not all nodes send at once.
+const RESUME_SPREAD: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OutgoingMail {
@@ -348,13 +380,40 @@ impl Outgoing {
         settled
     }
 
+    /// Takes a verdict on a run of mails up to `last`: pauses if none of them was stored, and returns
+    /// the event of a store that has become full, or has room again.
+    pub(super) fn on_verdict(
+        &mut self,
+        (last, verdict): (SenderSeq, MailVerdict),
+        now: Instant,
+        wait: Duration,
+        generator: &mut Generator,
+    ) -> Option<NodeEvent> {
+        match verdict {
+            MailVerdict::Busy => {
+                self.pause(last, now, (wait, false), generator);
+                None
+            }
+            MailVerdict::Full => {
+                self.pause(last, now, (wait, true), generator);
+                let is_new = !core::mem::replace(&mut self.is_hub_full, true);
+                is_new.then_some(NodeEvent::HubFull)
+            }
+            MailVerdict::Stored => {
+                let was_full = self.resume(now, generator);
+                was_full.then_some(NodeEvent::HubHasRoom)
+            }
+            MailVerdict::Refused(_) => None,
+        }
+    }
+
     /// Pauses for at least `wait`, longer with each consecutive refusal. Afterwards it sends one
     /// mail alone, and the others once that is settled: all at once would repeat the load.
-    pub(super) fn pause(
+    fn pause(
         &mut self,
         last: SenderSeq,
         now: Instant,
-        wait: Duration,
+        (wait, is_full): (Duration, bool),
         generator: &mut Generator,
     ) {
         if self.mails.front().is_none_or(|front| front.seq > last) {
@@ -365,12 +424,21 @@ impl Outgoing {
         // Verdicts on mails that were in flight together count as one refusal.
         if self.paused.is_none() {
             let doubled = wait.saturating_mul(1 << self.refusals.min(16));
-            let pause = doubled.min(wait.max(PAUSE_MAX));
-            let nanos = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
-            let spread = Duration::from_nanos(generator.between(0, nanos / 2));
-            self.paused = Some(now + pause + spread);
+            let longest = if is_full { FULL_PAUSE_MAX } else { PAUSE_MAX };
+            let pause = doubled.min(wait.max(longest));
+            self.paused = Some(now + pause + draw(generator, pause.div_f32(2.0)));
             self.refusals = self.refusals.saturating_add(1);
         }
+    }
+
+    /// Ends a pause soon if the hub's store was full; returns whether it was.
+    pub(super) fn resume(&mut self, now: Instant, generator: &mut Generator) -> bool {
+        let was_full = core::mem::take(&mut self.is_hub_full);
+        if was_full && let Some(until) = self.paused {
+            self.paused = Some(until.min(now + draw(generator, RESUME_SPREAD)));
+            self.refusals = 0;
+        }
+        was_full
     }
 
     /// Starts from the front over a new link.

@@ -6,6 +6,7 @@ use super::{
     BODY_BYTES_MAX, CallError, GroupToHub, KvToHub, LiveToHub, META_BYTES_MAX, MailManySubmission,
     PresenceFilter, StatsToHub, code,
 };
+use crate::claim_grant::ClaimGrant;
 use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, CountKey, DecodeError, Epoch, Lease, MailSeq, Name,
     Redacted, RequestId, Role, SenderSeq,
@@ -41,6 +42,13 @@ pub enum ToHub<'a> {
     },
     /// `code 1, player 8, claim 8, lease 8, delivered 8, acknowledged 8, meta...`
     Claim(ClaimRequest<'a>),
+    /// `code 1, player 8, claim 8, lease 8, delivered 8, acknowledged 8, grant 178, meta...`
+    ClaimGranted {
+        /// The claim.
+        claim: ClaimRequest<'a>,
+        /// An encoded [`ClaimGrant`](crate::ClaimGrant).
+        grant: &'a [u8],
+    },
     /// `code 1, player 8, claim 8`
     Release {
         /// The player.
@@ -178,14 +186,11 @@ impl<'a> ToHub<'a> {
                 player: ClientId(reader.u64()?),
                 upto: MailSeq(reader.u64()?),
             },
-            code::CLAIM => Self::Claim(ClaimRequest {
-                player: ClientId(reader.u64()?),
-                claim: ClaimNumber(reader.u64()?),
-                lease: Lease(reader.u64()?),
-                delivered: MailSeq(reader.u64()?),
-                acknowledged: MailSeq(reader.u64()?),
-                meta: Redacted::decode(&mut reader, META_BYTES_MAX)?,
-            }),
+            code::CLAIM => Self::Claim(ClaimRequest::decode(&mut reader, 0)?.0),
+            code::CLAIM_GRANTED => {
+                let (claim, grant) = ClaimRequest::decode(&mut reader, ClaimGrant::LEN)?;
+                Self::ClaimGranted { claim, grant }
+            }
             code::RELEASE => Self::Release {
                 player: ClientId(reader.u64()?),
                 claim: ClaimNumber(reader.u64()?),
@@ -234,8 +239,12 @@ impl<'a> ToHub<'a> {
             }
             Self::MailAck { player, upto } => out.fields(&[&code::MAIL_ACK, player, upto]),
             Self::Claim(it) => {
-                out.fields(&[&code::CLAIM, &it.player, &it.claim, &it.lease]);
-                out.fields(&[&it.delivered, &it.acknowledged, &it.meta]);
+                out.u8(code::CLAIM);
+                it.encode(&[], &mut out);
+            }
+            Self::ClaimGranted { claim, grant } => {
+                out.u8(code::CLAIM_GRANTED);
+                claim.encode(grant, &mut out);
             }
             Self::Release { player, claim } => out.fields(&[&code::RELEASE, player, claim]),
             Self::Broadcast { topic, body } => out.fields(&[&code::BROADCAST, topic, body]),
@@ -251,6 +260,34 @@ impl<'a> ToHub<'a> {
             Self::Kv(it) => it.encode(&mut out),
             Self::Stats(it) => it.encode(&mut out),
         }
+    }
+}
+
+impl<'a> ClaimRequest<'a> {
+    /// Decodes a claim with a grant of `grant_len` bytes.
+    fn decode(reader: &mut Reader<'a>, grant_len: usize) -> Result<(Self, &'a [u8]), DecodeError> {
+        let player = ClientId(reader.u64()?);
+        let claim = ClaimNumber(reader.u64()?);
+        let lease = Lease(reader.u64()?);
+        let delivered = MailSeq(reader.u64()?);
+        let acknowledged = MailSeq(reader.u64()?);
+        let grant = reader.bytes(grant_len)?;
+        let request = Self {
+            player,
+            claim,
+            lease,
+            delivered,
+            acknowledged,
+            meta: Redacted::decode(reader, META_BYTES_MAX)?,
+        };
+        Ok((request, grant))
+    }
+
+    fn encode(&self, grant: &[u8], out: &mut Writer<'_>) {
+        out.fields(&[&self.player, &self.claim, &self.lease]);
+        out.fields(&[&self.delivered, &self.acknowledged]);
+        out.bytes(grant);
+        out.fields(&[&self.meta]);
     }
 }
 

@@ -41,8 +41,8 @@ pub enum ToNode<'a> {
         /// The reply, or why there is none.
         result: Result<Redacted<&'a [u8]>, CallError>,
     },
-    /// `code 1, first 8, last 8, verdict 1, retry ms 4`; verdict 0 is stored, 255 busy, else a
-    /// refusal.
+    /// `code 1, first 8, last 8, verdict 1, retry ms 4`; verdict 0 is stored, 254 full, 255 busy, else
+    /// a refusal.
     MailSettled {
         /// The first mail of the run.
         first: SenderSeq,
@@ -50,7 +50,7 @@ pub enum ToNode<'a> {
         last: SenderSeq,
         /// The verdict.
         verdict: MailVerdict,
-        /// If busy, the delay before a retry, milliseconds.
+        /// If busy or full, the delay before a retry, milliseconds.
         retry_ms: u32,
     },
     /// `code 1, player 8, claim 8, seq 8, from 32, epoch 4, sender seq 8, body...`
@@ -126,6 +126,8 @@ pub enum ToNode<'a> {
         /// The recipients that were rejected.
         part: PartRefusal,
     },
+    /// `code 1`. Sent to each node that got [`MailVerdict::Full`]: it resends its mail at once.
+    HasRoom,
     /// A live message, or the outcome of one.
     Live(LiveToNode<'a>),
     /// The answer to a request about a group.
@@ -271,6 +273,7 @@ impl<'a> ToNode<'a> {
                 seq: SenderSeq(reader.u64()?),
                 part: PartRefusal::decode(reader)?,
             },
+            code::HAS_ROOM => Self::HasRoom,
             code @ 0x60..=0x63 => Self::Group(GroupToNode::decode(code, reader)?),
             code => Self::decode_part(code, reader)?,
         })
@@ -323,10 +326,7 @@ impl<'a> ToNode<'a> {
             } => out.fields(&[&code::JOINED, epoch, boot, log, mail_mark, count_mark]),
             Self::Heartbeat => out.u8(code::HUB_HEARTBEAT),
             Self::Down(reason) => out.fields(&[&code::DOWN, reason]),
-            Self::Request(it) => {
-                out.fields(&[&code::REQUEST, &it.request, &it.from, &it.instance]);
-                out.fields(&[&it.timeout_ms, &it.to, &it.body]);
-            }
+            Self::Request(it) => it.encode(&mut out),
             Self::Reply { call, result } => {
                 out.fields(&[&code::CALL_REPLY, call]);
                 super::encode_result(*result, &mut out);
@@ -377,11 +377,19 @@ impl<'a> ToNode<'a> {
                 settled,
             } => out.fields(&[&code::MAILBOX_EMPTY, player, claim, settled]),
             Self::MailPartRefused { seq, part } => out.fields(&[&code::MAIL_PART, seq, part]),
+            Self::HasRoom => out.u8(code::HAS_ROOM),
             Self::Live(it) => it.encode(&mut out),
             Self::Group(it) => it.encode(&mut out),
             Self::Kv(it) => it.encode(&mut out),
             Self::Stats(it) => it.encode(&mut out),
         }
+    }
+}
+
+impl Request<'_> {
+    fn encode(&self, out: &mut Writer<'_>) {
+        out.fields(&[&code::REQUEST, &self.request, &self.from, &self.instance]);
+        out.fields(&[&self.timeout_ms, &self.to, &self.body]);
     }
 }
 

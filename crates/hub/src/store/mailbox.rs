@@ -2,7 +2,7 @@
 
 use wire::ClientId;
 
-use super::{NewMail, Store, StoreError};
+use super::{FullReason, NewMail, Store, StoreError};
 use crate::field::{Addr, GroupId, MailSeq, Redacted};
 use crate::log::format::{DROPS_MAX, LogRecord, StoredMail, StoredMailing};
 use crate::log::snapshot_format::MailSize;
@@ -135,7 +135,8 @@ impl<F: SegmentFile> Store<F> {
             return self.refuse(mail, MailRefusal::MailboxFull);
         }
         if !self.has_room_for(players.len(), size) {
-            return Ok(MailVerdict::Busy.into());
+            self.full = Some(FullReason::Limit);
+            return Ok(MailVerdict::Full.into());
         }
         let mut ids = Vec::new();
         let (accepted, part) = if refused.is_empty() {

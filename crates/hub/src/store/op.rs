@@ -1,10 +1,12 @@
 //! Store commands and their outcomes.
 
 use core::fmt;
+use core::time::Duration;
 
 use bytes::Bytes;
 use wire::{ClientId, Effect, InstanceId, NodeId, UnixTime};
 
+use super::room::StoreStatus;
 use crate::field::{BatchSeq, CountKey, Epoch, GroupId, LogId, MailSeq, Redacted, SenderSeq};
 use crate::kv::{KvEntry, KvError, KvKey, KvLease, Revision};
 use crate::log::format::StoredMail;
@@ -86,6 +88,11 @@ pub enum StoreOp {
     },
     /// Reads or changes groups.
     Group(GroupOp),
+    /// Reports the state of the store; if it is full, it looks for room.
+    Status,
+    /// Records how long the hub has run since the newest time in the log, with a wall clock far from
+    /// it.
+    Ran(Duration),
     /// Reads or changes durable keys.
     Kv(KvOp),
 }
@@ -229,6 +236,8 @@ pub enum Completed {
         log: LogId,
         /// The newest time in the log; 0 if none.
         newest: UnixTime,
+        /// How long the hub has run since then with a wall clock far from it.
+        ran: Duration,
         /// The verdicts on the run's mails up to this one are on disk.
         mail_mark: SenderSeq,
         /// The run's batches up to this one are on disk.
@@ -267,6 +276,10 @@ pub enum Completed {
     StatsSettled(StatsVerdict),
     /// The encoded [`StatsAnswer`](crate::stats::StatsAnswer) to a query of statistics.
     StatsAnswer(Bytes),
+    /// The state.
+    Status(StoreStatus),
+    /// The time is on disk.
+    Ran,
 }
 
 /// A mail with its verdict.
@@ -319,8 +332,10 @@ impl Mail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// There is no room now.
+    /// Not now.
     Busy,
+    /// The store has no room: see [`StoreStatus::full`].
+    Full,
     /// The disk has failed: nothing of this batch is confirmed, and the store accepts nothing more.
     Failed,
 }
@@ -328,7 +343,8 @@ pub enum StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Busy => "the store has no room now",
+            Self::Busy => "the store is not ready for this now",
+            Self::Full => "the store has no room now",
             Self::Failed => "the disk of the store has failed",
         })
     }

@@ -12,6 +12,7 @@ mod limit;
 mod many;
 mod page;
 mod policy;
+mod room;
 mod snapshot;
 
 use bytes::Bytes;
@@ -180,6 +181,7 @@ fn hub_1_an_epoch_outlives_a_power_cut_and_a_later_run_gets_the_next() {
         boot: 2,
         log: LogId(7),
         newest: UnixTime::default(),
+        ran: Duration::ZERO,
         mail_mark: SenderSeq(1),
         count_mark: BatchSeq(0),
     };
@@ -294,7 +296,7 @@ fn hub_1_a_full_disk_keeps_reading_and_acknowledging_and_recovers() {
     loop {
         match append(&mut store, mail(epoch, seq + 1, seq % 9, &[5; 5_000])) {
             Ok(MailVerdict::Stored) => seq += 1,
-            Ok(MailVerdict::Busy) => break,
+            Ok(MailVerdict::Full) => break,
             other => panic!("{other:?}"),
         }
         while store.tidy() {}

@@ -1,5 +1,7 @@
 //! A hub alone: the test plays its store and its network.
 
+use std::time::Duration;
+
 use hub::kv::Revision;
 use hub::record::{ClaimRequest, DownReason, Join, MailSubmission, ToHub, ToNode, VERSION};
 use hub::{
@@ -60,6 +62,7 @@ impl Bare {
             boot: 1,
             log: LogId(7),
             newest: UnixTime::default(),
+            ran: Duration::ZERO,
             mail_mark: SenderSeq(0),
             count_mark: BatchSeq(0),
         };

@@ -219,6 +219,7 @@ fn answer(op: &StoreOp, generator: &mut Generator) -> Outcome {
                 boot: 1,
                 log: LogId(7),
                 newest: UnixTime::default(),
+                ran: Duration::ZERO,
                 mail_mark: SenderSeq(0),
                 count_mark: BatchSeq(0),
             },

@@ -15,6 +15,8 @@ mod conformance;
 mod contract;
 mod drain;
 mod flood;
+mod full;
+mod grants;
 mod groups;
 mod hostile;
 mod kv;

@@ -15,8 +15,8 @@ use hub::record::{
     Request, RevokeReason, ToHub, ToNode, code,
 };
 use hub::{
-    Addr, BatchSeq, CallId, ClaimNumber, CountKey, Epoch, GroupId, GroupRequest, Lease, LiveSeq,
-    LogId, MailSeq, Name, Redacted, RequestId, Role, SenderSeq,
+    Addr, BatchSeq, CallId, ClaimGrant, ClaimNumber, CountKey, Epoch, GrantTerms, GroupId,
+    GroupRequest, Lease, LiveSeq, LogId, MailSeq, Name, Redacted, RequestId, Role, SenderSeq,
 };
 use wire::{ClientId, InstanceId, NodeId, UnixTime};
 
@@ -615,6 +615,58 @@ fn records_of_the_hub_are_frozen() {
 }
 
 #[test]
+fn a_claim_with_a_grant_is_frozen() {
+    let terms = GrantTerms {
+        player: PLAYER,
+        node: NODE,
+        not_after: UnixTime::from_secs(0x0102_0304),
+    };
+    let mut key = [5; 65];
+    key[0] = 4;
+    let grant = ClaimGrant::new(&terms, &key, &[6; 64]);
+    assert_eq!(ClaimGrant::parse(grant.as_bytes()), Some(grant));
+    assert_eq!(grant.terms(), terms);
+    let mut message = b"tw1 hub claim grant".to_vec();
+    message.extend_from_slice(&grant.as_bytes()[..114]);
+    assert_eq!(ClaimGrant::message(&terms, &key)[..], message[..]);
+    let record = ToHub::ClaimGranted {
+        claim: ClaimRequest {
+            player: PLAYER,
+            claim: ClaimNumber(1),
+            lease: Lease::new(4, 2),
+            delivered: MailSeq(9),
+            acknowledged: MailSeq(8),
+            meta: Redacted(b"note"),
+        },
+        grant: grant.as_bytes(),
+    };
+    let mut bytes = Vec::new();
+    record.encode(&mut bytes);
+    assert_eq!(ToHub::decode(&bytes), Ok(record));
+    let text = include_str!("../../testdata/to_hub_grant.hex");
+    let encoded = vec![("claim_granted", bytes)];
+    compare("to_hub_grant.hex", text, encoded);
+}
+
+#[test]
+fn records_about_the_room_of_a_store_are_frozen() {
+    let full = ToNode::MailSettled {
+        first: SenderSeq(10),
+        last: SenderSeq(11),
+        verdict: MailVerdict::Full,
+        retry_ms: 100,
+    };
+    let encoded = [("mail_full", full), ("has_room", ToNode::HasRoom)].map(|(name, record)| {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        assert_eq!(ToNode::decode(&bytes), Ok(record));
+        (name, bytes)
+    });
+    let text = include_str!("../../testdata/to_node_room.hex");
+    compare("to_node_room.hex", text, encoded.into());
+}
+
+#[test]
 fn records_of_the_log_are_frozen() {
     let (segment, offset) = (SegmentId(3), 512);
     let mut encoded = Vec::new();
@@ -626,6 +678,20 @@ fn records_of_the_log_are_frozen() {
         encoded.push((name, bytes));
     }
     compare("log.hex", include_str!("../../testdata/log.hex"), encoded);
+}
+
+#[test]
+fn records_about_the_upkeep_of_a_store_are_frozen() {
+    let (segment, offset) = (SegmentId(3), 512);
+    let encoded = [("ran", LogRecord::Ran(0x0102_0304))].map(|(name, record)| {
+        let mut bytes = Vec::new();
+        format::encode(&record, segment, offset, &mut bytes);
+        let len = bytes.len();
+        assert_eq!(format::decode(&bytes, segment, offset), Ok((record, len)));
+        (name, bytes)
+    });
+    let text = include_str!("../../testdata/log_upkeep.hex");
+    compare("log_upkeep.hex", text, encoded.into());
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 mod authority;
 mod backpressure;
+#[cfg(feature = "hub")]
+mod claims;
 mod exchange;
 mod harness;
 mod host;

@@ -79,6 +79,42 @@ impl StreamApplication<Still> for Passer {
     }
 }
 
+#[test]
+fn the_next_segment_is_filled_by_another_thread() {
+    use hub::log::{FileSegments, Prepared, SegmentFile, SegmentId, Wait};
+    use servicer::BackgroundSegments;
+
+    let folder = std::env::temp_dir().join(format!("tickwire-spare-{}", std::process::id()));
+    let files = FileSegments::open(&folder).unwrap();
+    let mut files = BackgroundSegments::new(files).unwrap();
+    let (first, second) = (SegmentId(1), SegmentId(2));
+    for segment in [first, second] {
+        assert_eq!(files.prepare(segment, 3 << 20), Ok(Prepared::Started));
+        assert_eq!(files.poll_prepared(Wait::UntilDone), Some(Ok(())));
+    }
+    assert_eq!(files.prepare(SegmentId(3), u64::MAX), Ok(Prepared::Started));
+    let full = files.poll_prepared(Wait::UntilDone);
+    assert_eq!(full, Some(Err(hub::log::FileError::Full)));
+    files.write(second, 3 << 19, b"kept").unwrap();
+    files.sync(second).unwrap();
+    // An allocation that runs is waited for, and the folder is free afterwards.
+    assert_eq!(files.prepare(SegmentId(3), 1 << 20), Ok(Prepared::Started));
+    drop(files);
+    let mut files = FileSegments::open(&folder).unwrap();
+    let found: Vec<_> = files
+        .list()
+        .unwrap()
+        .into_iter()
+        .map(|(id, _)| id)
+        .collect();
+    assert_eq!(found, [first, second, SegmentId(3)]);
+    let mut kept = [0; 4];
+    files.read(second, 3 << 19, &mut kept).unwrap();
+    assert_eq!(&kept, b"kept");
+    drop(files);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// Jobs from this number on are reads.
 const READ: u32 = 10_000;
 

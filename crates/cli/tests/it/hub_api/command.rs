@@ -51,6 +51,7 @@ fn ha4_commands_print_text_and_json_of_presence() {
     let nobody = run(&api, "read", &["who", "43"]);
     assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
     assert_eq!(json(&api, "read", &["health"])["status"], "up");
+    assert_eq!(json(&api, "read", &["health"])["health"], "ok");
     let metrics = text(&api, "metrics", &["metrics"]);
     assert!(metrics.contains("tickwire_hub_players 1\n"), "{metrics}");
     let kicked = run(&api, "admin", &["kick", "42", "bye"]);

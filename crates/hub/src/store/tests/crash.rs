@@ -190,7 +190,7 @@ fn send_some(
                         stored.push(one.seq.0);
                     }
                 }
-                MailVerdict::Busy => {}
+                MailVerdict::Busy | MailVerdict::Full => {}
                 refused @ MailVerdict::Refused(_) => panic!("{refused:?}"),
             }
         }

@@ -164,7 +164,7 @@ fn a_log_keeps_its_id_and_its_time() {
         );
         // The time is not written on every tick.
         let syncs = store.files_mut().syncs();
-        let soon = time + core::time::Duration::from_secs(59);
+        let soon = time + Duration::from_secs(59);
         run(&mut store, StoreOp::Expire { now: soon }).unwrap();
         assert_eq!(store.files_mut().syncs(), syncs);
     }
@@ -199,7 +199,7 @@ fn a_renewed_log_keeps_its_mail_under_another_id_after_each_crash() {
         assert!(id == LogId(50) || (renewed.is_err() && id == LOG), "{id:?}");
     }
     let mut full = open(MemorySegments::new(small().segment_bytes()));
-    assert_eq!(full.renew_log_id(LogId(50)), Err(StoreError::Busy));
+    assert_eq!(full.renew_log_id(LogId(50)), Err(StoreError::Full));
     assert_eq!(full.log.index.log, LOG);
 }
 
@@ -235,7 +235,7 @@ fn hub_1_a_disk_that_is_full_at_any_allocation_keeps_what_was_stored() {
         for seq in 1..=300 {
             match append(&mut store, mail(epoch, seq, seq % 10, &vec![5; 20_000])) {
                 Ok(MailVerdict::Stored) => stored += 1,
-                Ok(MailVerdict::Busy) => break,
+                Ok(MailVerdict::Full) => break,
                 other => panic!("{other:?}"),
             }
             while store.tidy() {}
@@ -258,7 +258,7 @@ fn hub_1_a_failed_write_ends_the_log_and_loses_nothing_stored() {
         for seq in 1..=100 {
             match append(&mut store, mail(epoch, seq, seq % 5, &vec![5; 30_000])) {
                 Ok(MailVerdict::Stored) => stored += 1,
-                Ok(MailVerdict::Busy) => {}
+                Ok(MailVerdict::Busy | MailVerdict::Full) => {}
                 Err(StoreError::Failed) => break,
                 other => panic!("{other:?}"),
             }

@@ -175,14 +175,14 @@ fn hub_6_all_mail_together_is_bounded() {
     }
     assert_eq!(
         append(&mut store, mail(epoch, 4, 4, b"")),
-        Ok(MailVerdict::Busy)
+        Ok(MailVerdict::Full)
     );
     config.mails_max = 100;
     config.live_bytes_max = 400;
     let mut store = Store::open(store.into_files(), config, LOG).unwrap();
     assert_eq!(
         append(&mut store, mail(epoch, 4, 4, &[0; 99])),
-        Ok(MailVerdict::Busy)
+        Ok(MailVerdict::Full)
     );
     assert_eq!(
         append(&mut store, mail(epoch, 4, 4, b"")),

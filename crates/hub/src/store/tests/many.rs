@@ -248,7 +248,7 @@ fn hub_6_a_mail_to_many_that_exceeds_the_limits_of_the_store_waits() {
     let verdict = settle(&mut store, mail_many(epoch, 1, &to, b"")).verdict;
     assert_eq!(verdict, MailVerdict::Stored);
     let more = mail_many(epoch, 2, &to, b"");
-    assert_eq!(settle(&mut store, more.clone()).verdict, MailVerdict::Busy);
+    assert_eq!(settle(&mut store, more.clone()).verdict, MailVerdict::Full);
     assert_eq!(store.mail_count(), 8, "none of it is stored");
     for player in 0..8 {
         let last = store.log.index.last_mail;

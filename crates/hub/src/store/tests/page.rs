@@ -24,7 +24,7 @@ fn read_page(
 fn expired_mail_does_not_end_a_page_early() {
     let mut store = open(MemorySegments::new(1 << 30));
     let epoch = join(&mut store, 1);
-    let early = NOW + core::time::Duration::from_secs(2);
+    let early = NOW + Duration::from_secs(2);
     for seq in 1..=300 {
         let mut mail = mail(epoch, seq, 9, b"short");
         if seq <= 5 {
@@ -32,7 +32,7 @@ fn expired_mail_does_not_end_a_page_early() {
         }
         append(&mut store, mail).unwrap();
     }
-    let now = early + core::time::Duration::from_secs(10);
+    let now = early + Duration::from_secs(10);
     let (first, more) = read_page(&mut store, MailSeq(0), now);
     assert!(more, "{} mails", first.len());
     let (second, more) = read_page(&mut store, first.last().unwrap().seq, now);

@@ -92,7 +92,7 @@ fn an_index_restored_from_a_snapshot_equals_the_one_of_the_whole_log() {
                     for _ in 0..generator.below(6) {
                         let body = usize::try_from(generator.below(20_000)).unwrap();
                         let mut mail = mail(epoch, seq, generator.below(9), &vec![5; body]);
-                        let life = core::time::Duration::from_millis(generator.below(3_000_000));
+                        let life = Duration::from_millis(generator.below(3_000_000));
                         mail.expires = NOW + life;
                         append(&mut store, mail).unwrap();
                         seq += 1;
@@ -105,7 +105,7 @@ fn an_index_restored_from_a_snapshot_equals_the_one_of_the_whole_log() {
                     acknowledge(&mut store, 1 + generator.below(8), upto).unwrap();
                 }
                 4 if generator.chance(100_000) => {
-                    now = now + core::time::Duration::from_secs(60);
+                    now = now + Duration::from_secs(60);
                     run(&mut store, StoreOp::Expire { now }).unwrap();
                 }
                 _ => {
