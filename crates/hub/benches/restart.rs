@@ -4,6 +4,8 @@
 //! ```text
 //! cargo bench -p tickwire-hub --features fs --bench restart              # `-- 1000000 10000000 7`: mails, rounds
 //! ```
+//!
+//! *Cold* rounds begin without the log in the page cache: `dd` drops it.
 
 #![expect(clippy::print_stdout, reason = "its table is its result")]
 
@@ -64,7 +66,7 @@ fn measure(mails: u64, rounds: u64) -> Result<(), Box<dyn Error>> {
     let name = format!("tickwire-restart-{}", std::process::id());
     let folder = Folder(std::env::temp_dir().join(name));
     fill(&folder.0, mails)?;
-    for index in ["snapshot", "log only"] {
+    for index in ["snapshot", "snapshot, cold", "log only"] {
         if index == "log only" {
             remove_snapshots(&folder.0)?;
         }
@@ -72,6 +74,9 @@ fn measure(mails: u64, rounds: u64) -> Result<(), Box<dyn Error>> {
         let mut processor = Vec::new();
         let (mut restored, mut records) = (0, 0);
         for _ in 0..rounds {
+            if index == "snapshot, cold" {
+                drop_pages(&folder.0)?;
+            }
             let (began, busy) = (Instant::now(), processor_time()?);
             let store = open(&folder.0)?;
             times.push(began.elapsed());
@@ -91,6 +96,22 @@ fn measure(mails: u64, rounds: u64) -> Result<(), Box<dyn Error>> {
         println!(
             "| {mails} | {index} | {best}, {median}, {worst} | {processor} | {restored} | {records} |"
         );
+    }
+    Ok(())
+}
+
+/// Writes the folder's files to the disk, and drops them from the page cache.
+fn drop_pages(folder: &Path) -> Result<(), Box<dyn Error>> {
+    for entry in std::fs::read_dir(folder)? {
+        let file = entry?.path();
+        std::fs::File::open(&file)?.sync_all()?;
+        let done = std::process::Command::new("dd")
+            .arg(format!("if={}", file.display()))
+            .args(["iflag=nocache", "count=0", "status=none"])
+            .status()?;
+        if !done.success() {
+            return Err("dd does not drop pages".into());
+        }
     }
     Ok(())
 }

@@ -5,6 +5,8 @@
 //! about two thirds. There is no second order by expiry, only the earliest expiry of each block, and
 //! no size of each mailbox, only those of long ones.
 
+mod batch;
+
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -505,6 +507,13 @@ impl Sizes {
         if let Some(long) = self.long.get_mut(&old.player) {
             long.remove(old);
             long.add(new);
+        }
+    }
+
+    /// Counts `entry` in its mailbox if that is long.
+    fn add_long(&mut self, entry: &IndexEntry) {
+        if let Some(long) = self.long.get_mut(&entry.player) {
+            long.add(entry);
         }
     }
 

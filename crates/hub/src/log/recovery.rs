@@ -55,6 +55,7 @@ impl<F: SegmentFile> Log<F> {
     ) -> Result<Recovery, OpenError> {
         let mut recovery = Recovery::default();
         let newest = begun.last().map(|(segment, _)| *segment);
+        let mut replay = Replay::default();
         self.snapshots.since = 0;
         for (segment, len) in begun {
             self.segments.insert(*segment, *len);
@@ -65,17 +66,16 @@ impl<F: SegmentFile> Log<F> {
             let is_newest = Some(*segment) == newest;
             let age = if is_newest { Age::Newest } else { Age::Older };
             let before = recovery.records;
-            let mut replay = Replay::new(&mut self.index);
+            let index = &mut self.index;
             let scan = scan(
                 *segment,
                 bytes,
                 age,
                 &mut recovery,
                 &mut |record, place, len| {
-                    replay.apply(record, place, len);
+                    replay.apply(index, record, place, len);
                 },
             );
-            replay.flush();
             let scan = scan.map_err(|_| OpenError::Foreign(*segment))?;
             // Continuing would remove a file that only seems to hold no mail.
             if recovery.records == before && !is_zero(bytes) {
@@ -88,6 +88,7 @@ impl<F: SegmentFile> Log<F> {
                 recovery.torn_bytes = self.cut(*segment, bytes, scan.end)?;
             }
         }
+        replay.flush(&mut self.index);
         Ok(recovery)
     }
 
@@ -169,9 +170,11 @@ impl<F: SegmentFile> Log<F> {
 
 /// Applies records to the index. Changes of mailboxes are gathered and applied by player, so that
 /// each block is visited once; changes of different mailboxes do not depend on each other.
-struct Replay<'a> {
-    index: &'a mut Index,
+#[derive(Default)]
+struct Replay {
     changes: Vec<Change>,
+    /// Mails that follow each other in `changes`.
+    stored: Vec<IndexEntry>,
 }
 
 enum Change {
@@ -180,25 +183,18 @@ enum Change {
     Dropped(ClientId, MailSeq),
 }
 
-/// Changes that are gathered at most.
-const CHANGES_MAX: usize = 1 << 18;
+/// Changes that are gathered at most; each takes 40 bytes.
+const CHANGES_MAX: usize = 1 << 20;
 
-impl<'a> Replay<'a> {
-    const fn new(index: &'a mut Index) -> Self {
-        Self {
-            index,
-            changes: Vec::new(),
-        }
-    }
-
-    fn apply(&mut self, record: &LogRecord<'_>, place: Place, len: u32) {
+impl Replay {
+    fn apply(&mut self, index: &mut Index, record: &LogRecord<'_>, place: Place, len: u32) {
         match record {
             LogRecord::Mail(mail) => {
-                let entry = self.index.on_mail(mail, place, len);
+                let entry = index.on_mail(mail, place, len);
                 self.changes.push(Change::Stored(entry));
             }
             LogRecord::Mailing(mailing) => {
-                let entries = self.index.on_mailing(mailing, place, len);
+                let entries = index.on_mailing(mailing, place, len);
                 self.changes.extend(entries.map(Change::Stored));
             }
             LogRecord::Ack { player, upto } => {
@@ -225,26 +221,34 @@ impl<'a> Replay<'a> {
             | LogRecord::Ran(_)
             | LogRecord::GroupJoin { .. }
             | LogRecord::GroupLeave { .. }
-            | LogRecord::GroupMembers { .. } => self.index.apply(record, place, len),
+            | LogRecord::GroupMembers { .. } => index.apply(record, place, len),
         }
         if self.changes.len() >= CHANGES_MAX {
-            self.flush();
+            self.flush(index);
         }
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self, index: &mut Index) {
         // Stable: changes of one mailbox stay in order.
         self.changes.sort_by_key(|change| match change {
             Change::Stored(entry) => entry.player,
             Change::Acknowledged(player, _) | Change::Dropped(player, _) => *player,
         });
+        let mails = &mut index.mails;
         for change in self.changes.drain(..) {
             match change {
-                Change::Stored(entry) => self.index.mails.put(entry),
-                Change::Acknowledged(player, upto) => self.index.mails.acknowledge(player, upto),
-                Change::Dropped(player, seq) => self.index.mails.remove(player, seq),
+                Change::Stored(entry) => self.stored.push(entry),
+                Change::Acknowledged(player, upto) => {
+                    mails.put_all(&mut self.stored);
+                    mails.acknowledge(player, upto);
+                }
+                Change::Dropped(player, seq) => {
+                    mails.put_all(&mut self.stored);
+                    mails.remove(player, seq);
+                }
             }
         }
+        mails.put_all(&mut self.stored);
     }
 }
 

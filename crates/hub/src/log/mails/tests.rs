@@ -178,3 +178,56 @@ fn what_never_expires_stays() {
     let found = mails.get(ClientId(1), MailSeq(1)).unwrap();
     assert_eq!(found, entry);
 }
+
+#[test]
+fn many_mails_at_once_are_put_as_one_after_the_other() {
+    for seed in 0..24 {
+        let mut generator = Seed::from_number(seed).generator(0);
+        let (mut mails, mut model) = (Mails::default(), Model::default());
+        let players = if seed % 2 == 0 { 2 } else { 12 };
+        for _ in 0..30 {
+            for _ in 0..generator.below(100) {
+                let player = ClientId(generator.below(players));
+                change(&mut mails, &mut model, player, &mut generator);
+            }
+            let last = mails.entries_from(FIRST).map(|entry| entry.seq.0).max();
+            let mut seq = last.unwrap_or(0);
+            let known: Vec<_> = model.0.values().copied().collect();
+            let mut batch: Vec<IndexEntry> = Vec::new();
+            for _ in 0..generator.below(600) {
+                seq += 1;
+                let mut entry = IndexEntry {
+                    player: ClientId(generator.below(players)),
+                    seq: MailSeq(seq),
+                    segment: u32::try_from(generator.below(12)).unwrap(),
+                    offset: 0,
+                    size: MailSize::own(u32::try_from(generator.below(500)).unwrap() + 77),
+                    expires_s: u32::try_from(generator.below(50)).unwrap(),
+                };
+                // Copies of stored mails, and of those in the batch, replace them.
+                let from = if generator.chance(50_000) {
+                    &known
+                } else {
+                    &batch
+                };
+                if generator.chance(200_000) && !from.is_empty() {
+                    let nth = generator.below(from.len() as u64);
+                    let copied = from[usize::try_from(nth).unwrap()];
+                    (entry.player, entry.seq) = copied.key();
+                }
+                if generator.chance(200_000) {
+                    entry.offset = u32::try_from(generator.below(3)).unwrap();
+                    entry.size = MailSize::shared(5_000 + entry.offset, 100);
+                }
+                batch.push(entry);
+            }
+            for entry in &batch {
+                model.0.insert(entry.key(), *entry);
+            }
+            batch.sort_by_key(|entry| entry.player);
+            mails.put_all(&mut batch);
+            assert_eq!(batch, []);
+            model.check(&mails);
+        }
+    }
+}
