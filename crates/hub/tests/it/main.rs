@@ -16,6 +16,7 @@ mod contract;
 mod drain;
 mod flood;
 mod full;
+mod gonet;
 mod grants;
 mod groups;
 mod hostile;

@@ -85,7 +85,7 @@ fn flipping_relay(to: SocketAddr, at: usize) -> SocketAddr {
 }
 
 #[test]
-fn a_bit_flipped_in_any_packet_is_detected() {
+fn gonet_h2_a_bit_flipped_in_any_packet_is_detected() {
     let server = Node::start();
     let one = Node::start();
     let mut opened = 0;

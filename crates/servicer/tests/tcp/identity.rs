@@ -176,7 +176,7 @@ fn a_closed_port_is_reported_at_once() {
 }
 
 #[test]
-fn an_observer_of_the_wire_learns_no_identity_and_can_replay_nothing() {
+fn gonet_h2_an_observer_learns_no_identity_and_can_replay_nothing() {
     // A captured first flight, sent again, gets an answer and nothing more.
     let server = Node::start();
     let hello = crate::raw_client::client_hello(server.address);
