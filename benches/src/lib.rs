@@ -10,6 +10,7 @@
 //! - `cargo bench --bench rollback` and `replay` time the sync test, and the verification of a
 //!   file;
 //! - `cargo bench --bench routes` times the routes of a mesh of 1,000 nodes;
+//! - `cargo bench --bench matching` times a pass over a full queue of the matchmaker, compared with a scan;
 //! - `cargo bench --bench broadcast` sends a message to 1,000 clients over TCP and TLS, compared
 //!   with bare
 //!   write loops.
@@ -25,6 +26,7 @@ pub mod broadcast;
 pub mod flood;
 pub mod floor;
 pub mod handshake;
+pub mod matching;
 pub mod measure;
 pub mod pair;
 pub mod players;

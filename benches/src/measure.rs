@@ -33,7 +33,7 @@ pub fn cpu_time_of(work: impl FnOnce()) -> Duration {
 }
 
 /// Returns the CPU time that this thread has used.
-fn cpu_time() -> Duration {
+pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every thread has one");
     Duration::from(time)
 }

@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod config;
+pub mod matching;
 mod matchmaker;
 mod mint;
 mod output;

@@ -57,6 +57,7 @@ const BENCHES: &[&str] = &[
     "crypto",
     "udp_proto",
     "lockstep",
+    "matchmaker_core",
     "relay_mesh",
     "servicer",
 ];

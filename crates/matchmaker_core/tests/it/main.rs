@@ -7,6 +7,7 @@ mod contract;
 mod harness;
 mod leases;
 mod limits;
+mod matching;
 mod records;
 mod secrets;
 mod slots;
