@@ -138,10 +138,10 @@ impl<P: Provider> Matchmaker<P> {
         if !self.recovery.is_complete {
             self.timers.set(Timer::Recovered, now + recovery);
         }
-        for (link, server) in self.servers.iter_mut() {
-            let left = server.lease_until.saturating_since(since);
-            server.lease_until = now + left.max(recovery);
-            self.timers.set(Timer::Server(link), server.lease_until);
+        for (link, lease_until) in self.servers.leases_mut() {
+            let left = lease_until.saturating_since(since);
+            *lease_until = now + left.max(recovery);
+            self.timers.set(Timer::Server(link), *lease_until);
         }
         self.prolong_starts(now);
         self.advance(now);

@@ -54,12 +54,12 @@ impl Server {
         }
     }
 
-    pub(crate) fn has_room(&self, seats: usize) -> bool {
-        let used = self.seats_used.saturating_add(seats);
-        self.intake == Intake::Open
-            && !self.is_suspended
-            && used <= usize::from(self.capacity)
-            && self.matches.len() < MATCHES_MAX
+    /// Returns how many seats are free for another match; `None` if it takes none.
+    fn free_seats(&self) -> Option<usize> {
+        let takes_matches =
+            self.intake == Intake::Open && !self.is_suspended && self.matches.len() < MATCHES_MAX;
+        let free = usize::from(self.capacity).checked_sub(self.seats_used);
+        free.filter(|_| takes_matches)
     }
 
     pub(crate) fn add(&mut self, match_id: MatchId, seats: usize) {
@@ -80,19 +80,54 @@ impl Server {
 #[derive(Default)]
 pub(crate) struct Servers {
     by_link: BTreeMap<ServerLink, Server>,
+    /// Instances that take matches, by free seats.
+    open: BTreeSet<(usize, ServerLink)>,
     /// Instances that lost their lease, oldest first; they may not register again.
     retired: VecDeque<ServerLink>,
 }
 
 impl Servers {
     pub(crate) fn insert(&mut self, link: ServerLink, server: Server) {
+        self.remove(link);
+        if let Some(free) = server.free_seats() {
+            self.open.insert((free, link));
+        }
         self.by_link.insert(link, server);
+    }
+
+    fn remove(&mut self, link: ServerLink) -> Option<Server> {
+        let server = self.by_link.remove(&link)?;
+        if let Some(free) = server.free_seats() {
+            self.open.remove(&(free, link));
+        }
+        Some(server)
+    }
+
+    /// Changes an instance, if it has a lease.
+    pub(crate) fn update<R>(
+        &mut self,
+        link: ServerLink,
+        change: impl FnOnce(&mut Server) -> R,
+    ) -> Option<R> {
+        let server = self.by_link.get_mut(&link)?;
+        let before = server.free_seats();
+        let result = change(server);
+        let after = server.free_seats();
+        if before != after {
+            if let Some(free) = before {
+                self.open.remove(&(free, link));
+            }
+            if let Some(free) = after {
+                self.open.insert((free, link));
+            }
+        }
+        Some(result)
     }
 
     /// Retires an instance permanently. Beyond [`RETIRED_MAX`] the oldest is forgotten; it has ended
     /// itself by then, since its lease was not renewed.
     pub(crate) fn retire(&mut self, link: ServerLink) -> Option<Server> {
-        let server = self.by_link.remove(&link)?;
+        let server = self.remove(link)?;
         if self.retired.len() >= RETIRED_MAX {
             self.retired.pop_front();
         }
@@ -106,10 +141,6 @@ impl Servers {
 
     pub(crate) fn get(&self, link: ServerLink) -> Option<&Server> {
         self.by_link.get(&link)
-    }
-
-    pub(crate) fn get_mut(&mut self, link: ServerLink) -> Option<&mut Server> {
-        self.by_link.get_mut(&link)
     }
 
     pub(crate) fn of_node(&self, node: NodeId) -> Option<ServerLink> {
@@ -126,32 +157,30 @@ impl Servers {
     /// Returns the server for a match of `seats`: the fullest with room, so that others become
     /// empty and can be stopped; if equal, the one with the lower id.
     pub(crate) fn choose(&self, seats: usize) -> Option<ServerLink> {
-        self.by_link
-            .iter()
-            .filter(|(_, server)| server.has_room(seats))
-            .min_by_key(|(link, server)| {
-                let free = usize::from(server.capacity).saturating_sub(server.seats_used);
-                (free, **link)
-            })
-            .map(|(link, _)| *link)
+        self.with_free(seats).next()
     }
 
     /// Returns how many servers have room for a match of `seats`, at most `max`.
     pub(crate) fn with_room(&self, seats: usize, max: usize) -> usize {
-        let fitting = self
-            .by_link
-            .values()
-            .filter(|server| server.has_room(seats));
-        fitting.take(max).count()
+        self.with_free(seats).take(max).count()
+    }
+
+    fn with_free(&self, seats: usize) -> impl Iterator<Item = ServerLink> {
+        let first = ServerLink {
+            node: NodeId([0; 32]),
+            instance: InstanceId(0),
+        };
+        self.open.range((seats, first)..).map(|(_, link)| *link)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ServerLink, &Server)> {
         self.by_link.iter().map(|(link, server)| (*link, server))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (ServerLink, &mut Server)> {
+    /// Changes the ends of all leases, which do not decide where matches are placed.
+    pub(crate) fn leases_mut(&mut self) -> impl Iterator<Item = (ServerLink, &mut Instant)> {
         let servers = self.by_link.iter_mut();
-        servers.map(|(link, server)| (*link, server))
+        servers.map(|(link, server)| (*link, &mut server.lease_until))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -320,6 +349,76 @@ mod tests {
         assert_eq!(pool.len(), 2);
         assert_eq!(pool.slot_of(nodes[1]), Some(Slot(1)));
         assert_eq!(pool.startable(Instant::ZERO), Some(Slot(0)));
+    }
+
+    fn register(capacity: u16) -> Register {
+        let mut ring = crypto::Ring::new();
+        let identity = crypto::Identity::generate(&mut ring).unwrap();
+        Register {
+            app_id: 1,
+            token_key: TokenKey::generate(&mut ring, 1).unwrap(),
+            capacity,
+            intake: Intake::Open,
+            identity_keys: ServerKeys::new(&[*identity.public_key()]).unwrap(),
+            addresses: AddressList::new(&["192.0.2.1:4433".parse().unwrap()]).unwrap(),
+            matches: Vec::new(),
+        }
+    }
+
+    /// The fullest server with room, by a look at each.
+    fn fullest(servers: &Servers, seats: usize) -> Option<ServerLink> {
+        let free = |server: &Server| usize::from(server.capacity) - server.seats_used;
+        let takes = |server: &Server| {
+            server.intake == Intake::Open && !server.is_suspended && free(server) >= seats
+        };
+        let fitting = servers.iter().filter(|(_, server)| takes(server));
+        fitting
+            .min_by_key(|(link, server)| (free(server), *link))
+            .map(|(link, _)| link)
+    }
+
+    #[test]
+    fn the_index_of_free_seats_agrees_with_a_scan() {
+        let mut generator = Seed::from_number(5).generator(0);
+        let mut servers = Servers::default();
+        let register = register(16);
+        let link = |number: u64| ServerLink {
+            node: NodeId([u8::try_from(number).unwrap(); 32]),
+            instance: InstanceId(number),
+        };
+        let mut running: Vec<(ServerLink, MatchId, usize)> = Vec::new();
+        for step in 0..5_000_u128 {
+            let server = link(generator.between(0, 20));
+            let seats = usize::try_from(generator.between(1, 6)).unwrap();
+            match generator.between(0, 9) {
+                0 => {
+                    let mut other = Server::new(&register, Instant::ZERO, Instant::ZERO);
+                    other.capacity = u16::try_from(generator.between(4, 16)).unwrap();
+                    running.retain(|(of, _, _)| *of != server);
+                    servers.insert(server, other);
+                }
+                1 => {
+                    running.retain(|(of, _, _)| *of != server);
+                    servers.retire(server);
+                }
+                2 => {
+                    servers.update(server, |it| it.is_suspended = !it.is_suspended);
+                }
+                3 if !running.is_empty() => {
+                    let (of, id, seats) = running.swap_remove(0);
+                    servers.update(of, |it| it.remove(id, seats, Instant::ZERO));
+                }
+                _ => {
+                    let chosen = servers.choose(seats);
+                    assert_eq!(chosen, fullest(&servers, seats), "step {step}");
+                    if let Some(chosen) = chosen {
+                        let id = MatchId(step.to_be_bytes());
+                        servers.update(chosen, |it| it.add(id, seats));
+                        running.push((chosen, id, seats));
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -58,9 +58,8 @@ impl<P: Provider> Matchmaker<P> {
             .encode(&mut body);
             let until = now + self.config.call_timeout;
             let due = until.min(entry.allocate_until);
-            if let Some(server) = self.servers.get_mut(link) {
-                server.add(match_id, seats);
-            }
+            self.servers
+                .update(link, |server| server.add(match_id, seats));
             let call = Command::Call {
                 to: link,
                 body,
@@ -129,9 +128,8 @@ impl<P: Provider> Matchmaker<P> {
 
     /// The server rejected the match; another may accept it.
     fn refuse(&mut self, now: Instant, match_id: MatchId, link: ServerLink) {
-        if let Some(server) = self.servers.get_mut(link) {
-            server.is_suspended = true;
-        }
+        self.servers
+            .update(link, |server| server.is_suspended = true);
         self.unplace(now, match_id);
     }
 
@@ -229,11 +227,11 @@ impl<P: Provider> Matchmaker<P> {
     }
 
     fn release_seats(&mut self, now: Instant, link: ServerLink, match_id: MatchId, seats: usize) {
-        let Some(server) = self.servers.get_mut(link) else {
-            return;
-        };
-        server.remove(match_id, seats, now);
-        if server.matches.is_empty() {
+        let is_unused = self.servers.update(link, |server| {
+            server.remove(match_id, seats, now);
+            server.matches.is_empty()
+        });
+        if is_unused == Some(true) {
             self.watch_unused(now, link);
         }
     }

@@ -123,7 +123,7 @@ impl<P: Provider> Matchmaker<P> {
         if !register.identity_keys.as_slice().iter().any(is_own) {
             return Err(RefuseReason::OtherIdentity);
         }
-        if let Some(server) = self.servers.get_mut(from) {
+        let known = self.servers.update(from, |server| {
             if !is_key_allowed(server, register) {
                 return Err(RefuseReason::OldKey);
             }
@@ -131,7 +131,10 @@ impl<P: Provider> Matchmaker<P> {
             server.identity_keys = register.identity_keys.clone();
             server.addresses = register.addresses.clone();
             server.capacity = register.capacity;
-            return Ok(());
+            Ok(())
+        });
+        if let Some(result) = known {
+            return result;
         }
         let other = self.servers.of_node(from.node);
         let servers = self.servers.len().saturating_sub(other.is_some().into());
@@ -176,9 +179,8 @@ impl<P: Provider> Matchmaker<P> {
             since: now,
         };
         self.matches.insert(match_id, Vec::new(), phase, (now, now));
-        if let Some(server) = self.servers.get_mut(from) {
-            server.add(match_id, seats);
-        }
+        self.servers
+            .update(from, |server| server.add(match_id, seats));
         self.stats.adopted = self.stats.adopted.saturating_add(1);
         for seated in &running.players {
             // A player cannot be in two matches, or twice in one. The seat stays taken.
@@ -221,12 +223,12 @@ impl<P: Provider> Matchmaker<P> {
 
     fn renew(&mut self, now: Instant, from: ServerLink, intake: Intake) {
         let lease_until = now + self.config.lease;
-        if let Some(server) = self.servers.get_mut(from) {
+        self.servers.update(from, |server| {
             // The timer is not moved: when it fires, it checks this and is set again.
             server.lease_until = lease_until;
             server.intake = intake;
             server.is_suspended = false;
-        }
+        });
     }
 
     /// Ends live matches of an instance that its record does not list, and those that no player has
