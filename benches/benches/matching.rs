@@ -21,11 +21,7 @@ fn main() {
     let rounds: u32 = rounds.unwrap_or(5);
     println!("| queue | tickets | M tickets/s | ms | longest call ms | matched | spread | goal |");
     println!("|---|---|---|---|---|---|---|---|");
-    let parties = Population {
-        teams: 2,
-        team: 5,
-        party_max: 5,
-    };
+    let parties = Population::FIVE_ON_FIVE;
     row("5v5, scan", parties.scan(5_000), "");
     for (tickets, goal) in [
         (5_000, ""),

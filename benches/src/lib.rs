@@ -10,6 +10,7 @@
 //! - `cargo bench --bench rollback` and `replay` time the sync test, and the verification of a
 //!   file;
 //! - `cargo bench --bench routes` times the routes of a mesh of 1,000 nodes;
+//! - `cargo bench --bench dwell` simulates waits and spreads of queues with fixed ticks and with an adaptive dwell;
 //! - `cargo bench --bench matching` times a pass over a full queue of the matchmaker, compared with a scan;
 //! - `cargo bench --bench broadcast` sends a message to 1,000 clients over TCP and TLS, compared
 //!   with bare

@@ -1,11 +1,12 @@
-//! Passes over a queue of random tickets.
+//! Passes over a queue of random tickets, and streams of them.
 
+use std::fmt;
 use std::time::Duration;
 
-use harness::statistics::median;
+use harness::statistics::{median, quantile};
 use matchmaker_core::TicketId;
 use matchmaker_core::matching::{
-    Curve, Found, MatchRules, Party, PartyPlayer, Rating, TeamRule, WaitingTickets,
+    Curve, Dwell, Found, MatchRules, Party, PartyPlayer, Rating, TeamRule, WaitingTickets,
 };
 use wire::{ClientId, Generator, Instant, Seed};
 
@@ -28,6 +29,35 @@ pub struct Population {
     pub party_max: u8,
 }
 
+/// When matches are made.
+#[derive(Clone, Copy, Debug)]
+pub enum Policy {
+    /// All possible matches, each time this has passed.
+    Tick(Duration),
+    /// At once, but for those that wait for closer ratings: a second of waiting costs these points of spread.
+    Price(u32),
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tick(tick) => write!(f, "every {tick:?}"),
+            Self::Price(points) => write!(f, "price {points}"),
+        }
+    }
+}
+
+/// Quantiles of a stream of tickets, without its first quarter.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// Wait of matched tickets in seconds: p50, p95, p99.
+    pub wait_s: [f64; 3],
+    /// Distance of the highest and lowest rating of a match, in points: p50, p95.
+    pub spread: [f64; 2],
+    /// Distance of the teams' means, in points: p50, p95.
+    pub team_gap: [f64; 2],
+}
+
 /// A pass over all tickets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pass {
@@ -46,6 +76,59 @@ pub struct Pass {
 }
 
 impl Population {
+    /// Parties of one to five in two teams of five.
+    pub const FIVE_ON_FIVE: Self = Self {
+        teams: 2,
+        team: 5,
+        party_max: 5,
+    };
+
+    /// Simulates tickets that arrive at a steady rate.
+    pub fn stream(self, per_second: u64, span: Duration, policy: Policy) -> Stream {
+        const STEP_MS: u64 = 50;
+        let (tick, dwell) = match policy {
+            Policy::Tick(tick) => (tick, None),
+            Policy::Price(points) => (Duration::from_millis(100), Some(points * 100)),
+        };
+        let mut rules = self.rules();
+        if let Some(price) = dwell {
+            let max = Duration::from_secs(60);
+            rules = rules.with_dwell(Dwell { price, max });
+        }
+        let mut waiting = WaitingTickets::new(rules);
+        let mut generator = Seed([1; 32]).generator(0);
+        let (mut waits, mut spreads, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ticket, mut owed) = (0, 0);
+        let end = Instant::ZERO + span;
+        let mut now = Instant::ZERO;
+        while now < end {
+            owed += per_second * STEP_MS;
+            while owed >= 1_000 {
+                owed -= 1_000;
+                ticket += 1;
+                let party = self.party(&mut generator, ticket, now);
+                waiting.insert(now, party).expect("a valid party");
+            }
+            let is_due = u128::from(now.as_millis()).is_multiple_of(tick.as_millis());
+            while is_due && let Found::Match(found) = waiting.find(now, &mut u32::MAX.clone()) {
+                if now.saturating_since(Instant::ZERO) < span / 4 {
+                    continue;
+                }
+                spreads.push(f64::from(found.quality.spread / 100));
+                gaps.push(f64::from(found.quality.team_gap / 100));
+                let waited = |party: &Party| now.saturating_since(party.since).as_secs_f64();
+                waits.extend(found.parties.iter().map(|(party, _)| waited(party)));
+            }
+            now += Duration::from_millis(STEP_MS);
+        }
+        let of = |values: &Vec<f64>, percent| quantile(values.clone(), percent, 100);
+        Stream {
+            wait_s: [50, 95, 99].map(|percent| of(&waits, percent)),
+            spread: [50, 95].map(|percent| of(&spreads, percent)),
+            team_gap: [50, 95].map(|percent| of(&gaps, percent)),
+        }
+    }
+
     /// Measures a pass of the matchmaker's queue: the median of `rounds`.
     pub fn pass(self, tickets: u64, rounds: u32) -> Pass {
         let passes: Vec<_> = (0..rounds.max(1)).map(|_| self.one_pass(tickets)).collect();
