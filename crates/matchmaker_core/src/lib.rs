@@ -6,6 +6,8 @@ mod config;
 pub mod matching;
 mod matchmaker;
 mod mint;
+#[cfg(feature = "netcode")]
+pub mod netcode;
 mod output;
 pub mod record;
 mod server;
