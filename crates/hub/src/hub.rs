@@ -28,7 +28,7 @@ use wire::{
 use crate::claim_grant::ClaimVerifier;
 use crate::field::{MailSeq, Name};
 use crate::join_file::JoinFile;
-use crate::kv::{KvEntry, KvKey, KvRange, KvWrite};
+use crate::kv::{KvEntry, KvKey, KvRange, KvWrite, Revision};
 use crate::record::{CallError, DownReason, StatsToHub, ToHub, ToNode};
 use crate::store::{Command, Completed, Outcome, StoreError, StoreOp};
 pub use access::{AccessConfig, ClaimPolicy, SenderRate, SenderRates};
@@ -766,6 +766,12 @@ impl Hub {
     /// Returns the counters of the key-value store.
     pub const fn kv_stats(&self) -> KvStats {
         self.kv.stats()
+    }
+
+    /// Returns the last revision of its keys that is visible: a later read of a range has all changes
+    /// up to it.
+    pub const fn kv_revision(&self) -> Revision {
+        self.kv.revision()
     }
 }
 

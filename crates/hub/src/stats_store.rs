@@ -10,6 +10,7 @@ mod format;
 mod raw_log;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use core::{fmt, mem};
 
@@ -27,6 +28,7 @@ use checkpoint::{Checkpoint, CheckpointFault};
 pub use format::RawBatch;
 pub use raw_log::read_raw_log;
 use raw_log::{Position, RawLog};
+pub use view::{PlayerRecords, StatsCounters, StatsView};
 
 /// Limits of a [`StatsStore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,7 @@ impl Default for StatsStoreConfig {
 
 /// Counters of a store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct StatsStoreStats {
     /// Batches stored.

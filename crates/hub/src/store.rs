@@ -257,6 +257,11 @@ impl<F: SegmentFile> Store<F> {
         self.recovery
     }
 
+    /// Returns the number of the last mail that was stored; no mail has a larger one.
+    pub const fn last_mail(&self) -> MailSeq {
+        self.log.index.last_mail
+    }
+
     /// Returns the counters.
     pub const fn stats(&self) -> StoreStats {
         let mut stats = self.stats;

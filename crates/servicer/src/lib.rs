@@ -68,7 +68,7 @@ pub use socket::{
 };
 #[cfg(feature = "hub")]
 pub use stats::{
-    StatsInlet, StatsJob, StatsQueryJob, StatsReader, StatsRecorder, StatsRecorders, submit_stats,
+    StatsInlet, StatsJob, StatsQuestion, StatsReader, StatsRecorder, StatsRecorders, submit_stats,
 };
 #[cfg(feature = "hub")]
 pub use storage::{

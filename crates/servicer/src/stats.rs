@@ -9,7 +9,7 @@ use hub::stats::{
     Counters, Number, QueryReason, QueryRefusal, SeriesHandle, StatKey, StatsAnswer, StatsOp,
     Tallies,
 };
-use hub::stats_store::StatsStore;
+use hub::stats_store::{StatsStore, StatsView};
 use hub::{Node, Outcome, StoreError};
 use wire::{ClientId, CommandId, UnixTime};
 
@@ -22,29 +22,28 @@ use crate::storage::{Jobs, Storage};
 pub enum StatsJob {
     /// An operation of the hub, with the id that its outcome carries.
     Op(CommandId, StatsOp),
-    /// A query of this process.
-    Query(StatsQueryJob),
+    /// A question of this process.
+    Ask(StatsQuestion),
 }
 
-/// A query of a [`StatsReader`].
-#[derive(Debug)]
-pub struct StatsQueryJob {
-    text: String,
-    now: UnixTime,
-    answer: Sender<StatsAnswer>,
-}
+/// A question of a [`StatsReader`].
+pub struct StatsQuestion(Ask);
 
-/// Executes all operations of a batch with one sync, and then its queries.
+type Ask = Box<dyn FnOnce(&mut dyn StatsView) + Send>;
+
+wire::opaque_debug!(StatsQuestion);
+
+/// Executes all operations of a batch with one sync, and then answers its questions.
 impl<F: SegmentFile> Storage for StatsStore<F> {
     type Job = StatsJob;
     type Outcome = (CommandId, Outcome);
 
     fn execute(&mut self, jobs: impl Iterator<Item = StatsJob>, outcomes: &mut Vec<Self::Outcome>) {
-        let (mut ops, mut queries) = (Vec::new(), Vec::new());
+        let (mut ops, mut questions) = (Vec::new(), Vec::new());
         for job in jobs {
             match job {
                 StatsJob::Op(id, op) => ops.push((id, op)),
-                StatsJob::Query(query) => queries.push(query),
+                StatsJob::Ask(question) => questions.push(question),
             }
         }
         let was_dead = self.is_dead();
@@ -52,10 +51,8 @@ impl<F: SegmentFile> Storage for StatsStore<F> {
         if self.is_dead() && !was_dead {
             tracing::error!("the disk of the statistics has failed; nodes keep their samples");
         }
-        for query in queries {
-            let answer = self.query(&query.text, query.now);
-            // The reader may have given up.
-            query.answer.send(answer).unwrap_or_default();
+        for StatsQuestion(ask) in questions {
+            ask(self);
         }
     }
 
@@ -88,6 +85,27 @@ impl StatsReader {
         }
     }
 
+    /// Calls `question` on the thread of the store, after the operations that wait. It must be short:
+    /// meanwhile nothing is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Busy`] if too many jobs wait, and [`StoreError::Failed`] if the thread has ended;
+    /// `question` is dropped.
+    pub fn ask(
+        &self,
+        question: impl FnOnce(&mut dyn StatsView) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let question = StatsQuestion(Box::new(question));
+        submit(&self.jobs, StatsJob::Ask(question))
+    }
+
+    /// Returns the wall clock, which queries call now.
+    #[must_use]
+    pub fn unix_time(&self) -> UnixTime {
+        self.clock.unix_time()
+    }
+
     /// Answers a [query](hub::stats::Query) in text form with its first part; waits for at most
     /// `timeout`. For the next part, query again from
     /// [`QueryPage::next`](hub::stats::QueryPage::next).
@@ -97,25 +115,23 @@ impl StatsReader {
     /// [`QueryRefusal`], with [`QueryReason::Busy`] if the store did not answer in time.
     pub fn query(&self, text: &str, timeout: Duration) -> StatsAnswer {
         let (answer, receiver) = crossbeam_channel::bounded(1);
-        let job = StatsJob::Query(StatsQueryJob {
-            text: text.to_owned(),
-            now: self.clock.unix_time(),
-            answer,
-        });
+        let (text, now) = (text.to_owned(), self.clock.unix_time());
+        let ask = move |view: &mut dyn StatsView| {
+            // The reader may have given up.
+            answer.send(view.query(&text, now)).unwrap_or_default();
+        };
         let refuse = |reason, sentence: &str| {
             Err(QueryRefusal {
                 reason,
                 sentence: sentence.to_owned(),
             })
         };
-        match self.jobs.submit(job) {
+        match self.ask(ask) {
             Ok(()) => {}
-            Err(RequestError::Full(_)) => {
+            Err(StoreError::Busy) => {
                 return refuse(QueryReason::Busy, "too many queries wait; try again");
             }
-            Err(RequestError::Ended(_)) => {
-                return refuse(QueryReason::Refused, "the statistics have ended");
-            }
+            Err(_) => return refuse(QueryReason::Refused, "the statistics have ended"),
         }
         match receiver.recv_timeout(timeout) {
             Ok(answer) => answer,
@@ -135,11 +151,14 @@ impl StatsReader {
 ///
 /// The outcome, if the thread does not take it.
 pub fn submit_stats(jobs: &Jobs<StatsJob>, id: CommandId, op: StatsOp) -> Result<(), StoreError> {
-    jobs.submit(StatsJob::Op(id, op))
-        .map_err(|error| match error {
-            RequestError::Full(_) => StoreError::Busy,
-            RequestError::Ended(_) => StoreError::Failed,
-        })
+    submit(jobs, StatsJob::Op(id, op))
+}
+
+fn submit(jobs: &Jobs<StatsJob>, job: StatsJob) -> Result<(), StoreError> {
+    jobs.submit(job).map_err(|error| match error {
+        RequestError::Full(_) => StoreError::Busy,
+        RequestError::Ended(_) => StoreError::Failed,
+    })
 }
 
 /// Creates recorders for the threads of a game, which never block.

@@ -35,6 +35,7 @@ impl Default for StatsLinkConfig {
 
 /// Counters of statistics on the links of a hub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct StatsLinkStats {
     /// Batches stored on disk, with those that were stored before.

@@ -229,6 +229,37 @@ impl<F: SegmentFile> RawLog<F> {
         Ok(())
     }
 
+    /// Gives the durable batches of one segment from `from` on to `visit`, until that returns false.
+    /// Returns where the next part begins, if there is more.
+    pub(super) fn read_from(
+        &mut self,
+        from: Position,
+        visit: &mut dyn FnMut(&RawBatch<'_>) -> bool,
+    ) -> Result<Option<u64>, OpenError> {
+        let mut segments = self.segments.range(from.segment..);
+        let Some((id, len)) = segments.next().map(|(id, segment)| (*id, segment.len)) else {
+            return Ok(None);
+        };
+        let following = segments.next().map(|(id, _)| *id);
+        let mut bytes = Vec::new();
+        read_whole(&mut self.files, id, len, &mut bytes)?;
+        let begin = if id == from.segment { from.offset } else { 0 };
+        // The batch at which `visit` had enough is the first of the next part.
+        let mut stopped = None;
+        let mut wants_more = true;
+        scan(id, &bytes, begin, &mut |batch, offset| {
+            if wants_more {
+                wants_more = visit(batch);
+            } else {
+                stopped.get_or_insert(offset);
+            }
+            Ok(())
+        })?;
+        let stopped = stopped.map(|offset| (id, offset));
+        let next = stopped.or_else(|| following.map(|id| (id, 0)));
+        Ok(next.map(|(segment, offset)| Position { segment, offset }.to_number()))
+    }
+
     /// Returns where the next batch is appended.
     pub(super) fn position(&self) -> Position {
         Position {

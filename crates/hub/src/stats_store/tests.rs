@@ -468,3 +468,64 @@ fn check(seed: u64, mut disk: MemorySegments, senders: &[Sender]) {
     );
     assert_ne!(store.files_mut().list(), Err(FileError::Failed));
 }
+
+#[test]
+fn h11_names_of_series_are_listed_in_order_and_by_page() {
+    let mut store = StatsStore::open(MemorySegments::new(64 << 20), small()).unwrap();
+    let bytes = batch(&[(NOON, "kill", 1), (NOON, "join", 1), (NOON, "kill", 1)]);
+    run(&mut store, append_op(1, 1, 1, NOON, bytes)).unwrap();
+    let name = |text| crate::Name::new(text).unwrap();
+    let all = StatsView::names(&store, None, 9);
+    assert_eq!(all, ["join", "kill"].map(name));
+    assert_eq!(store.names(None, 1), [name("join")]);
+    assert_eq!(store.names(Some(name("join")), 1), [name("kill")]);
+    assert_eq!(store.names(Some(name("kill")), 1), []);
+    assert_eq!(store.counters().series, 2);
+}
+
+#[test]
+fn records_of_a_player_are_read_in_parts_over_segments_and_a_restart() {
+    let mut store = StatsStore::open(MemorySegments::new(64 << 20), small()).unwrap();
+    let record = |player: u64, value: i64| StatRecord {
+        time: NOON,
+        player: Some(wire::ClientId(player)),
+        key: key("kill"),
+        sample: Sample::Event(Number::Int(value)),
+    };
+    for number in 1..=300 {
+        let mut writer = BatchWriter::default();
+        for value in 0..40 {
+            let other = record(7, value);
+            writer.push(&other).unwrap();
+        }
+        writer
+            .push(&record(42, i64::try_from(number).unwrap()))
+            .unwrap();
+        let bytes = writer.take().into();
+        run(&mut store, append_op(1, 1, number, NOON, bytes)).unwrap();
+    }
+    let files = store.into_files();
+    let mut store = StatsStore::open(files, small()).unwrap();
+    let (mut from, mut parts, mut values) = (0, 0, Vec::new());
+    loop {
+        let part = store.player_records(wire::ClientId(42), from, 50).unwrap();
+        assert!(part.records.len() <= 50);
+        parts += 1;
+        values.extend(
+            part.records
+                .iter()
+                .map(|found| found.sample.number().unwrap().to_f64()),
+        );
+        let Some(next) = part.next else { break };
+        from = next;
+    }
+    let expected: Vec<f64> = (1..=300_u32).map(f64::from).collect();
+    assert_eq!(values, expected);
+    assert!(parts >= 6, "{parts}");
+    let none = store.player_records(wire::ClientId(1), 0, 50).unwrap();
+    assert_eq!(none.records, []);
+    assert_eq!(
+        store.raw_end(NOON).saturating_since(NOON),
+        Duration::from_secs(86_400)
+    );
+}

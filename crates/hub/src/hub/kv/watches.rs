@@ -6,10 +6,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use wire::ConnectionId;
 
-use super::Entries;
+use super::{Entries, Kv};
 use crate::field::{Redacted, WatchId};
 use crate::kv::{KvChange, KvKey, KvPrefix, Revision};
 use crate::record::{KvToNode, ToNode};
+
+impl Kv {
+    /// Returns the last revision that is visible.
+    pub(in crate::hub) const fn revision(&self) -> Revision {
+        self.history.head()
+    }
+}
 
 /// The last changes, ordered by revision.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, btree_map};
 use wire::UnixTime;
 
 use super::{Bucket, BucketIndex, Rollups, Series};
+use crate::field::Name;
 use crate::stats::figures::{Figures, FiguresSum};
 use crate::stats::query::{Aggregate, Query, QueryError, QueryPage, QueryRow};
 use crate::stats::record::{StatKey, StatText};
@@ -45,6 +46,16 @@ impl Rollups {
             Some(limit) if page.rows.is_empty() => Err(limit),
             Some(_) | None => Ok(page),
         }
+    }
+
+    /// Returns the names of series after `after`, at most `max`, in order.
+    #[must_use]
+    pub fn names(&self, after: Option<Name>, max: usize) -> Vec<Name> {
+        let mut names: Vec<Name> = self.ids.keys().map(StatKey::name).collect();
+        names.dedup();
+        names.retain(|name| after.is_none_or(|after| *name > after));
+        names.truncate(max);
+        names
     }
 
     const fn budget(&self) -> Budget {
