@@ -30,9 +30,10 @@ pub use admin::{
     PutConfig, RouteArgs, SignedDocument,
 };
 pub use hub::{
-    AckMail, ApiArgs, BackupFolder, CheckFolder, ClearMail, HubCommand, KickPlayer, ListMail,
-    ListNodes, ListPlayers, MailCommand, NewApiKey, PlainRequest, RestoreFolder, RunHub, SendMail,
-    WatchPresence,
+    AckMail, ApiArgs, BackupFolder, CheckFolder, ClearMail, DeleteKey, GetKey, HubCommand,
+    KeyDurability, KickPlayer, KvCommand, ListKeys, ListMail, ListNodes, ListPlayers, MailCommand,
+    NewApiKey, PersonArgs, PersonCommand, PlainRequest, PutKey, QueryStats, RestoreFolder, RunHub,
+    SendMail, SwapKey, WatchKeys, WatchPresence,
 };
 pub use key::{CopiedKey, KeyCommand, NewClaimGrant, NewJoinFile, NewKey, PublicPart, ShownKey};
 use log::log;

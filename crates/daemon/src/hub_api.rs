@@ -5,15 +5,22 @@
 //! any node; it reads and clears mailboxes in the store itself.
 
 mod key;
+mod key_feed;
+mod key_watch;
 mod kv;
+mod lease;
+mod lease_table;
 mod link;
+mod mail_keys;
 mod mailbox;
 mod message;
 mod metrics;
 mod operation;
 mod parameter;
+mod person;
 mod presence;
 mod shared;
+mod statistics;
 mod watch;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -39,6 +46,8 @@ use crate::trust;
 pub use key::{Access, KeyFault};
 pub(crate) use key::{create, read_token};
 use link::{ApiLink, LinkRequest};
+use mail_keys::MailKeyLimits;
+pub use person::{PersonPrefix, PersonPrefixError};
 use presence::Presence;
 use shared::{Peer, Shared};
 
@@ -80,6 +89,14 @@ pub struct ApiConfig {
     pub failures_per_second: u32,
     /// Burst of such requests. Default 20.
     pub failures_burst: u32,
+    /// How long a stored mail's `Idempotency-Key` is known, in memory. Default 1 h.
+    pub mail_key_window: Duration,
+    /// Such keys, about 200 bytes each. Default 65,536. Mails with further ones are refused for now.
+    pub mail_keys_max: usize,
+    /// The same of one API key's name. Default 16,384.
+    pub mail_keys_each_max: usize,
+    /// The prefix of a player's keys, for exports and deletions of its data.
+    pub person_prefix: PersonPrefix,
 }
 
 /// Files of a certificate chain and its private key, in PEM.
@@ -94,11 +111,7 @@ pub struct CertificateFiles {
 impl ApiConfig {
     /// Returns the default limits.
     #[must_use]
-    pub const fn new(
-        listen: SocketAddr,
-        keys: PathBuf,
-        certificate: Option<CertificateFiles>,
-    ) -> Self {
+    pub fn new(listen: SocketAddr, keys: PathBuf, certificate: Option<CertificateFiles>) -> Self {
         Self {
             listen,
             certificate,
@@ -115,6 +128,10 @@ impl ApiConfig {
             ping_interval: Duration::from_secs(20),
             failures_per_second: 5,
             failures_burst: 20,
+            mail_key_window: Duration::from_secs(3_600),
+            mail_keys_max: 65_536,
+            mail_keys_each_max: 16_384,
+            person_prefix: PersonPrefix::default(),
         }
     }
 
@@ -184,7 +201,8 @@ impl BoundApi {
         let mut ring = Ring::new();
         let instance = trust::random_instance(&mut ring)?;
         let [run @ .., _, _, _, _] = instance.0.to_be_bytes();
-        let presence = Presence::new(u32::from_be_bytes(run));
+        let run = u32::from_be_bytes(run);
+        let presence = Presence::new(run);
         let own = own_link(identity, hub_address);
         let node = HubNode {
             identity,
@@ -194,10 +212,15 @@ impl BoundApi {
         let mut node_config = NodeConfig::default();
         node_config.role = Role::Admin;
         node_config.watch_players = true;
+        let mail_keys = MailKeyLimits {
+            window: self.config.mail_key_window,
+            keys_max: self.config.mail_keys_max,
+            keys_each_max: self.config.mail_keys_each_max,
+        };
         let link = node.spawn(
             "hub api link",
             node_config,
-            ApiLink::new(identity.node_id(), presence.clone()),
+            ApiLink::new(identity.node_id(), presence.clone(), run, mail_keys),
         )?;
         let tls = match &self.certificate {
             Some(certificate) => Some(Tls::new(certificate, self.config.read_timeout)?),

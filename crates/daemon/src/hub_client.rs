@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
+use hub::kv::Revision;
 use hub::log::SegmentFile;
+use hub::stats_store::StatsView;
 use hub::store::StoreStats;
 use hub::{
-    Command, Completed, Hub, HubStats, JoinFile, KvStats, Outcome, Store, StoreError, StoreOp,
+    Command, Completed, Hub, HubStats, JoinFile, KvStats, MailSeq, Outcome, StatsLinkStats, Store,
+    StoreError, StoreOp,
 };
-use servicer::{Storage, StorageCounters, StreamCounters, StreamRequests};
+use servicer::{StatsReader, Storage, StorageCounters, StreamCounters, StreamRequests};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use wire::CommandId;
@@ -21,6 +24,7 @@ pub(crate) enum HubRequest {
     Completed(Vec<(CommandId, Outcome)>),
     JoinFile(JoinFile),
     Status(oneshot::Sender<HubStatus>),
+    KvRevision(oneshot::Sender<Revision>),
     Store(StoreOp, oneshot::Sender<Outcome>),
 }
 
@@ -29,6 +33,7 @@ pub(crate) enum HubRequest {
 pub(crate) struct HubClient {
     requests: StreamRequests<HubRequest>,
     store: ObservedStats,
+    statistics: StatsReader,
     drain: Sender<()>,
 }
 
@@ -37,6 +42,7 @@ pub(crate) struct HubClient {
 pub(crate) struct HubStatus {
     pub(crate) stats: HubStats,
     pub(crate) kv: KvStats,
+    pub(crate) statistics: StatsLinkStats,
     pub(crate) storage: StorageCounters,
     pub(crate) nodes: usize,
     pub(crate) players: usize,
@@ -53,15 +59,25 @@ pub(crate) enum HubFault {
     TimedOut,
 }
 
+impl HubFault {
+    const fn of(error: StoreError) -> Self {
+        match error {
+            StoreError::Busy => Self::Busy,
+            StoreError::Failed | _ => Self::Down,
+        }
+    }
+}
+
 impl HubClient {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         requests: StreamRequests<HubRequest>,
-        store: ObservedStats,
+        (store, statistics): (ObservedStats, StatsReader),
         drain: Sender<()>,
     ) -> Self {
         Self {
             requests,
             store,
+            statistics,
             drain,
         }
     }
@@ -73,15 +89,44 @@ impl HubClient {
     /// Executes `op` in the store, after the operations that the hub has queued.
     pub(crate) async fn store(&self, wait: Duration, op: StoreOp) -> Result<Completed, HubFault> {
         let outcome = self.call(wait, |answer| HubRequest::Store(op, answer));
-        outcome.await?.map_err(|error| match error {
-            StoreError::Busy => HubFault::Busy,
-            StoreError::Failed | _ => HubFault::Down,
-        })
+        outcome.await?.map_err(HubFault::of)
+    }
+
+    /// Returns the last revision of its keys.
+    pub(crate) async fn kv_revision(&self, wait: Duration) -> Result<Revision, HubFault> {
+        self.call(wait, HubRequest::KvRevision).await
+    }
+
+    /// Calls `question` on the thread of the statistics.
+    pub(crate) async fn ask_statistics<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        question: impl FnOnce(&mut dyn StatsView) -> T + Send + 'static,
+    ) -> Result<T, HubFault> {
+        let (answer, answered) = oneshot::channel();
+        let asked = self.statistics.ask(|view| {
+            // The receiver may be gone.
+            drop(answer.send(question(view)));
+        });
+        asked.map_err(HubFault::of)?;
+        match timeout(wait, answered).await {
+            Ok(answer) => answer.map_err(|_| HubFault::Down),
+            Err(_) => Err(HubFault::TimedOut),
+        }
+    }
+
+    pub(crate) const fn statistics(&self) -> &StatsReader {
+        &self.statistics
     }
 
     /// Returns the counters of the store.
     pub(crate) fn store_stats(&self) -> StoreStats {
-        self.store.get()
+        self.store.get().0
+    }
+
+    /// Returns the number of the last mail whose sender may know that it is stored.
+    pub(crate) fn last_mail(&self) -> MailSeq {
+        self.store.get().1
     }
 
     /// Returns the counters of the hub's port.
@@ -156,17 +201,18 @@ impl ClientOps {
     }
 }
 
-/// The counters of a store on another thread, as of its last batch.
+/// The counters of a store on another thread, and the number of its last mail, as of its last batch.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ObservedStats(Arc<Mutex<StoreStats>>);
+pub(crate) struct ObservedStats(Arc<Mutex<(StoreStats, MailSeq)>>);
 
 impl ObservedStats {
-    fn get(&self) -> StoreStats {
+    fn get(&self) -> (StoreStats, MailSeq) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, stats: StoreStats) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    fn set<F: SegmentFile>(&self, store: &Store<F>) {
+        let observed = (store.stats(), store.last_mail());
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = observed;
     }
 }
 
@@ -179,7 +225,7 @@ pub(crate) struct ObservedStore<F> {
 impl<F: SegmentFile> ObservedStore<F> {
     pub(crate) fn new(store: Store<F>) -> (Self, ObservedStats) {
         let stats = ObservedStats::default();
-        stats.set(store.stats());
+        stats.set(&store);
         let observed = Self {
             store,
             stats: stats.clone(),
@@ -198,7 +244,7 @@ impl<F: SegmentFile> Storage for ObservedStore<F> {
         outcomes: &mut Vec<Self::Outcome>,
     ) {
         Storage::execute(&mut self.store, jobs, outcomes);
-        self.stats.set(self.store.stats());
+        self.stats.set(&self.store);
     }
 
     fn take_reads(batch: &mut Vec<Self::Job>) -> Vec<Self::Job> {
@@ -207,7 +253,7 @@ impl<F: SegmentFile> Storage for ObservedStore<F> {
 
     fn tidy(&mut self) -> bool {
         let has_more = Storage::tidy(&mut self.store);
-        self.stats.set(self.store.stats());
+        self.stats.set(&self.store);
         has_more
     }
 

@@ -329,3 +329,16 @@ fn h15_sighup_admits_and_removes_nodes_by_the_join_file() {
     while server.next() != NodeEvent::Refused(DownReason::NotListed) {}
     hub.kill();
 }
+
+#[test]
+fn a_hub_whose_folder_is_removed_ends_and_names_it() {
+    let mut net = Net::new();
+    let hub = net.hub_process();
+    let log = || std::fs::read_to_string(net.path("hub.log")).unwrap();
+    until("the hub warns of the new store", || {
+        log().contains("a new, empty store was made").then_some(())
+    });
+    std::fs::remove_dir_all(net.path("data")).unwrap();
+    assert_eq!(hub.wait_end(), Some(1));
+    assert!(log().contains("was removed or replaced"), "{}", log());
+}

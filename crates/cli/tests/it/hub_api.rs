@@ -2,6 +2,9 @@
 
 mod command;
 mod hostile;
+mod keys;
+mod person;
+mod statistics;
 mod watch;
 
 use std::net::SocketAddr;
@@ -27,6 +30,7 @@ struct Api {
     net: Net,
     hub: Option<HubProcess>,
     address: SocketAddr,
+    config: ApiConfig,
 }
 
 const ROLES: [&str; 4] = ["metrics", "read", "write", "admin"];
@@ -64,7 +68,20 @@ impl Api {
             net,
             hub: Some(hub),
             address,
+            config,
         }
+    }
+
+    /// Ends the hub, and starts it again on its folder.
+    fn restart(&mut self) {
+        self.hub.take().unwrap().shutdown(PATIENCE).unwrap();
+        let hub = self.net.hub_with(Some(&self.config));
+        self.address = hub.api_address().unwrap();
+        self.hub = Some(hub);
+        until("the API is up", || {
+            let health = self.open("GET /v1/health");
+            (health.text("status") == "up").then_some(())
+        });
     }
 
     /// A request with the key of `role`.
@@ -246,6 +263,93 @@ fn ha1_hub_1_mail_that_http_confirmed_survives_a_kill() {
 }
 
 #[test]
+fn ha8_a_repeated_mail_with_its_idempotency_key_is_stored_once() {
+    let mut api = Api::with(|config| config.mail_keys_each_max = 3);
+    let send = |api: &Api, role: &str, key: &str, body: &str| {
+        let bearer = bearer(&api.net, role);
+        let headers = [("Authorization", &bearer[..]), ("Idempotency-Key", key)];
+        ask(api.address, "POST /v1/mail/42", &headers, body)
+    };
+    let count = |api: &Api| {
+        let page = api.ask("read", "GET /v1/mail/42", "");
+        page.json["mails"].as_array().unwrap().len()
+    };
+    // At once, and one after another.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(send(&api, "write", "order-7", "sword").status, 201));
+        }
+    });
+    for _ in 0..3 {
+        assert_eq!(send(&api, "write", "order-7", "sword").status, 201);
+    }
+    assert_eq!(count(&api), 1);
+    send(&api, "write", "order-7", "shield").assert_refused(422, "key_reused");
+    assert_eq!(
+        send(&api, "admin", "order-7", "sword").status,
+        201,
+        "another API key"
+    );
+    assert_eq!(count(&api), 2);
+    for key in ["order-8", "order-9"] {
+        assert_eq!(send(&api, "write", key, "sword").status, 201);
+    }
+    send(&api, "write", "order-10", "sword").assert_refused(503, "busy");
+    assert_eq!(
+        send(&api, "write", "order-7", "sword").status,
+        201,
+        "still known"
+    );
+    for key in ["", "a b", &"x".repeat(256)] {
+        send(&api, "write", key, "sword").assert_refused(400, "bad_idempotency_key");
+    }
+    assert_eq!(count(&api), 4);
+    // The window is in memory, as the guide says.
+    api.restart();
+    assert_eq!(send(&api, "write", "order-7", "sword").status, 201);
+    assert_eq!(count(&api), 5);
+}
+
+#[test]
+fn ha8_mail_key_window_and_mail_keys_max_are_limits() {
+    let api = Api::with(|config| {
+        config.mail_key_window = Duration::from_millis(300);
+        config.mail_keys_max = 1;
+    });
+    let bearer = bearer(&api.net, "write");
+    let send = |key: &str| {
+        let headers = [("Authorization", &bearer[..]), ("Idempotency-Key", key)];
+        ask(api.address, "POST /v1/mail/42", &headers, "sword").status
+    };
+    assert_eq!(send("order-7"), 201);
+    until("the first key is forgotten", || {
+        (send("order-8") == 201).then_some(())
+    });
+}
+
+#[test]
+fn ha1_an_acknowledgement_past_the_last_mail_is_refused() {
+    let api = Api::new();
+    let ack = |upto: u64| {
+        let body = json!({ "upto": upto }).to_string();
+        api.ask("write", "POST /v1/mail/42/ack", &body)
+    };
+    let refused = ack(1);
+    refused.assert_refused(409, "past_the_end");
+    assert_eq!(api.ask("write", "POST /v1/mail/42", "one").status, 201);
+    let page = api.ask("read", "GET /v1/mail/42", "");
+    let seq = page.json["mails"][0]["seq"].as_u64().unwrap();
+    let refused = ack(seq + 1);
+    refused.assert_refused(409, "past_the_end");
+    assert!(
+        refused.text("detail").contains(&format!("has {seq},")),
+        "{refused:?}"
+    );
+    assert_eq!(ack(seq).status, 200);
+    assert_eq!(ack(seq).status, 200, "again");
+}
+
+#[test]
 fn ha1_presence_lists_nodes_and_players_by_page_prefix_and_holder() {
     let api = Api::new();
     let (node, _) = api.holder(ClientId(42));
@@ -422,13 +526,18 @@ fn ha1_every_counter_of_hub_and_store_is_a_metric() {
         "tickwire_hub_port_opened_total 1",
         "tickwire_hub_storage_batches_total",
         "tickwire_hub_http_watches_opened_total 0",
+        "tickwire_hub_statistics_stored_total 0",
+        "tickwire_hub_statistics_link_stored_total 0",
+        "tickwire_hub_statistics_series 0",
+        "tickwire_hub_statistics_rollup_records_total 0",
+        "tickwire_hub_statistics_rollup_late_total{level=\"1h\"} 0",
     ] {
         assert!(page.contains(name), "{name} in {page}");
     }
 }
 
 /// Every operation, with what it needs to succeed.
-const OPERATIONS: [(&str, &str, &str); 16] = [
+const OPERATIONS: [(&str, &str, &str); 23] = [
     ("GET", "/v1/health", ""),
     ("GET", "/v1/openapi.json", ""),
     ("GET", "/metrics", ""),
@@ -444,12 +553,20 @@ const OPERATIONS: [(&str, &str, &str); 16] = [
     ("GET", "/v1/kv/{key}", ""),
     ("GET", "/v1/kv", ""),
     ("DELETE", "/v1/kv/{key}", ""),
+    ("POST", "/v1/leases", ""),
+    ("POST", "/v1/leases/{lease}/renew", ""),
+    ("DELETE", "/v1/leases/{lease}", ""),
+    ("GET", "/v1/players/{player}/data", ""),
+    ("DELETE", "/v1/players/{player}/data", ""),
+    ("GET", "/v1/stats", ""),
+    ("GET", "/v1/stats/{name}", ""),
     ("POST", "/v1/drain", ""),
 ];
 
 #[test]
 fn ha1_every_described_operation_answers_as_described() {
-    let api = Api::new();
+    // Each operation is also asked with a wrong key.
+    let api = Api::with(|config| config.failures_burst = 100);
     let description = api.open("GET /v1/openapi.json").json;
     let (_node, _) = api.holder(PLAYER);
     let mut described = 0;
@@ -470,9 +587,13 @@ fn ha1_every_described_operation_answers_as_described() {
                 .iter()
                 .find(|(of, at, _)| *of == method && at == path);
             let (_, _, body) = found.unwrap_or_else(|| panic!("{method} {path} has no request"));
+            // Each operation of it needs a lease that exists.
+            let granted = api.ask("write", "POST /v1/leases?ttl=3600", "");
             let at = path
                 .replace("{player}", "42")
                 .replace("{topic}", "news")
+                .replace("{lease}", granted.text("lease"))
+                .replace("{name}", "kill")
                 .replace("{key}", "zone/7");
             let line = format!("{method} {at}");
             let Some(role) = operation["x-role"].as_str() else {

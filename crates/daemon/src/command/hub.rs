@@ -2,9 +2,12 @@
 
 mod folder;
 mod key;
+mod kv;
 mod live;
 mod mail;
+mod person;
 mod request;
+mod stats;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -17,15 +20,18 @@ use super::host::HostPort;
 use super::log::log;
 use super::{POLL_INTERVAL, Requests, StdinEnd, print_line};
 use crate::exit::Failure;
-use crate::hub_api::{ApiConfig, CertificateFiles};
+use crate::hub_api::{ApiConfig, CertificateFiles, PersonPrefix};
 use crate::role::hub::{HubOptions, HubProcess};
 use crate::signals::Signal;
 use crate::trust;
 pub use folder::{BackupFolder, CheckFolder, RestoreFolder};
 pub use key::NewApiKey;
+pub use kv::{DeleteKey, GetKey, KeyDurability, KvCommand, ListKeys, PutKey, SwapKey, WatchKeys};
 pub use live::{KickPlayer, ListNodes, ListPlayers, PlainRequest};
 pub use mail::{AckMail, ClearMail, ListMail, MailCommand, SendMail};
+pub use person::{PersonArgs, PersonCommand};
 pub use request::ApiArgs;
+pub use stats::QueryStats;
 pub use watch::WatchPresence;
 
 /// Commands of a hub.
@@ -43,6 +49,14 @@ pub enum HubCommand {
     /// Reads and changes a mailbox.
     #[command(subcommand)]
     Mail(MailCommand),
+    /// Reads, changes and watches keys.
+    #[command(subcommand)]
+    Kv(KvCommand),
+    /// Exports or deletes all data of a player.
+    #[command(subcommand)]
+    Person(PersonCommand),
+    /// Prints statistics: a table of rows by time and group, or the names of all series.
+    Stats(Box<QueryStats>),
     /// Prints presence and its changes, one JSON object a line.
     Watch(WatchPresence),
     /// Asks the node of a player to disconnect it.
@@ -106,6 +120,9 @@ pub struct RunHub {
     /// Private key of the certificate, PEM, mode 0600.
     #[arg(long, value_name = "FILE", requires = "http_certificate")]
     http_certificate_key: Option<PathBuf>,
+    /// Beginning of a player's keys, for `hub person`; default player/{player}/.
+    #[arg(long, value_name = "PREFIX", requires = "http")]
+    person_prefix: Option<PersonPrefix>,
     /// What happens to a mail for a full mailbox.
     #[arg(long, value_enum, default_value_t)]
     mailbox_full: MailboxFull,
@@ -151,6 +168,9 @@ impl HubCommand {
             Self::Ls(list) => list.api.json,
             Self::Who(list) => list.api.json,
             Self::Mail(command) => command.is_json(),
+            Self::Kv(command) => command.is_json(),
+            Self::Person(command) => command.is_json(),
+            Self::Stats(query) => query.api.json,
             Self::Watch(watch) => watch.api.json,
             Self::Kick(kick) => kick.api.json,
             Self::Drain(plain) | Self::Health(plain) | Self::Metrics(plain) => plain.api.json,
@@ -167,6 +187,9 @@ impl HubCommand {
             Self::Ls(list) => list.show(),
             Self::Who(list) => list.show(),
             Self::Mail(command) => command.run(),
+            Self::Kv(command) => command.run(),
+            Self::Person(command) => command.run(),
+            Self::Stats(query) => query.show(),
             Self::Watch(watch) => watch.run(),
             Self::Kick(kick) => kick.send(),
             Self::Drain(drain) => drain.show("POST /v1/drain"),
@@ -254,11 +277,11 @@ impl RunHub {
                 return Err(Failure::usage(sentence).in_field("--http"));
             }
         };
-        Ok(Some(ApiConfig::new(
-            http.listen()?,
-            keys.clone(),
-            certificate,
-        )))
+        let mut config = ApiConfig::new(http.listen()?, keys.clone(), certificate);
+        if let Some(prefix) = &self.person_prefix {
+            config.person_prefix = prefix.clone();
+        }
+        Ok(Some(config))
     }
 
     /// Reads the files again. The one in use stays if it is invalid.

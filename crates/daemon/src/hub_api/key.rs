@@ -20,9 +20,9 @@ pub enum Access {
     Metrics,
     /// Reads mail, presence, keys and statistics.
     Read,
-    /// Sends and acknowledges mail, sends live messages, and changes keys.
+    /// Sends and acknowledges mail, sends live messages, and changes keys and leases.
     Write,
-    /// Disconnects players, and drains the hub.
+    /// Disconnects players, exports and deletes their data, and drains the hub.
     Admin,
 }
 

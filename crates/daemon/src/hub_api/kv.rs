@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::link::{KvCall, LinkRequest, SendFault};
 use super::mailbox::body;
-use super::parameter::Parameters;
+use super::parameter::{Parameters, truncated};
 use super::shared::Shared;
 use crate::http::connections::Activity;
 use crate::http::error_response::ErrorResponse;
@@ -32,8 +32,9 @@ pub(super) async fn put(
     request: Request,
 ) -> Result<Json<Value>, ErrorResponse> {
     let key = read_key(key)?;
-    let parameters = Parameters::read(request.uri(), &["durability"])?;
+    let parameters = Parameters::read(request.uri(), &["durability", "lease"])?;
     let durability: Option<Class> = parameters.parsed("durability", "disk or memory")?;
+    let lease = parameters.parsed("lease", "a lease of this API")?;
     let expected = expected(request.headers())?;
     let value = body(&shared, &activity, request).await?;
     let mut put = KvPut::new(key, value);
@@ -41,7 +42,7 @@ pub(super) async fn put(
     if let Some(Class(durability)) = durability {
         put.durability = durability;
     }
-    written(&call(&shared, KvCall::Put(put)).await?)
+    written(&call(&shared, KvCall::Put(put, lease)).await?)
 }
 
 /// Deletes a key.
@@ -90,7 +91,7 @@ pub(super) async fn list(
     Ok(Json(json!({"entries": entries, "more": more})))
 }
 
-async fn call(shared: &Shared, call: KvCall) -> Result<KvAnswer, ErrorResponse> {
+pub(super) async fn call(shared: &Shared, call: KvCall) -> Result<KvAnswer, ErrorResponse> {
     let answered = shared.send(|answer| LinkRequest::Kv(call, answer)).await?;
     Ok(answered?)
 }
@@ -102,7 +103,7 @@ fn written(answer: &KvAnswer) -> Result<Json<Value>, ErrorResponse> {
     Ok(Json(json!({"revision": revision.0.to_string()})))
 }
 
-fn entry_json(entry: &KvEntry) -> Value {
+pub(super) fn entry_json(entry: &KvEntry) -> Value {
     json!({
         "key": entry.key.as_str(),
         "revision": entry.revision.0.to_string(),
@@ -112,7 +113,10 @@ fn entry_json(entry: &KvEntry) -> Value {
 
 fn read_key(part: KeyPath) -> Result<KvKey, ErrorResponse> {
     let text = part.map(|Path(text)| text).unwrap_or_default();
-    KvKey::new(&text).map_err(|error| ErrorResponse::bad("bad_key", error.to_string()))
+    KvKey::new(&text).map_err(|error| {
+        let found = truncated(&text);
+        ErrorResponse::bad("bad_key", format!("found {found:?}: {error}"))
+    })
 }
 
 /// Reads the revision that the key must have: `If-Match: REVISION`, or `If-None-Match: *` if it must
@@ -124,7 +128,16 @@ fn expected(headers: &HeaderMap) -> Result<Option<Revision>, ErrorResponse> {
         (first, values.next().is_some())
     };
     let fault = || {
-        let detail = "expected one If-Match with a revision, or If-None-Match: *";
+        let conditions = [header::IF_MATCH, header::IF_NONE_MATCH];
+        let found = conditions.iter().flat_map(|name| {
+            let values = headers.get_all(name).iter();
+            values
+                .map(move |value| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
+        });
+        let found = found.collect::<Vec<_>>().join(", ");
+        let found = truncated(&found);
+        let detail =
+            format!("found {found:?}, expected one If-Match with a revision, or If-None-Match: *");
         ErrorResponse::bad("bad_revision", detail)
     };
     match (single(header::IF_MATCH), single(header::IF_NONE_MATCH)) {

@@ -134,7 +134,7 @@ pub(super) enum Kinds {
 
 impl Kinds {
     pub(super) fn read(parameters: &Parameters) -> Result<Self, ErrorResponse> {
-        let kind = parameters.parsed("kind", "nodes or players")?;
+        let kind = parameters.parsed("kind", "nodes, players, or in a watch keys")?;
         Ok(kind.unwrap_or(Self::All))
     }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::key::Access;
 use super::shared::{Peer, Shared};
-use super::{kv, mailbox, message, metrics, watch};
+use super::{kv, lease, mailbox, message, metrics, person, statistics, watch};
 use crate::http::error_response::{ErrorCode, ErrorResponse};
 use crate::http::request::normalized;
 
@@ -37,10 +37,17 @@ pub(super) enum Operation {
     GetKey,
     PutKey,
     DeleteKey,
+    GrantLease,
+    RenewLease,
+    EndLease,
+    ListStatistics,
+    QueryStatistics,
+    ExportPerson,
+    DeletePerson,
 }
 
 impl Operation {
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 24] = [
         Self::Health,
         Self::Description,
         Self::Metrics,
@@ -58,6 +65,13 @@ impl Operation {
         Self::GetKey,
         Self::PutKey,
         Self::DeleteKey,
+        Self::GrantLease,
+        Self::RenewLease,
+        Self::EndLease,
+        Self::ListStatistics,
+        Self::QueryStatistics,
+        Self::ExportPerson,
+        Self::DeletePerson,
     ];
 
     pub(super) const fn path(self) -> &'static str {
@@ -75,6 +89,12 @@ impl Operation {
             Self::Drain => "/v1/drain",
             Self::ListKeys => "/v1/kv",
             Self::GetKey | Self::PutKey | Self::DeleteKey => "/v1/kv/{key}",
+            Self::GrantLease => "/v1/leases",
+            Self::RenewLease => "/v1/leases/{lease}/renew",
+            Self::EndLease => "/v1/leases/{lease}",
+            Self::ListStatistics => "/v1/stats",
+            Self::QueryStatistics => "/v1/stats/{name}",
+            Self::ExportPerson | Self::DeletePerson => "/v1/players/{player}/data",
         }
     }
 
@@ -88,17 +108,26 @@ impl Operation {
         match self {
             Self::Health | Self::Description => None,
             Self::Metrics => Some(Access::Metrics),
-            Self::ReadMail | Self::Presence | Self::Watch | Self::ListKeys | Self::GetKey => {
-                Some(Access::Read)
-            }
+            Self::ReadMail
+            | Self::Presence
+            | Self::Watch
+            | Self::ListKeys
+            | Self::GetKey
+            | Self::ListStatistics
+            | Self::QueryStatistics => Some(Access::Read),
             Self::SendMail
             | Self::ClearMail
             | Self::AckMail
             | Self::Forward
             | Self::Cast
             | Self::PutKey
-            | Self::DeleteKey => Some(Access::Write),
-            Self::Kick | Self::Drain => Some(Access::Admin),
+            | Self::DeleteKey
+            | Self::GrantLease
+            | Self::RenewLease
+            | Self::EndLease => Some(Access::Write),
+            Self::Kick | Self::Drain | Self::ExportPerson | Self::DeletePerson => {
+                Some(Access::Admin)
+            }
         }
     }
 
@@ -121,6 +150,13 @@ impl Operation {
             Self::GetKey => get(kv::get),
             Self::PutKey => put(kv::put),
             Self::DeleteKey => delete(kv::delete),
+            Self::GrantLease => post(lease::grant),
+            Self::RenewLease => post(lease::renew),
+            Self::EndLease => delete(lease::end),
+            Self::ListStatistics => get(statistics::names),
+            Self::QueryStatistics => get(statistics::query),
+            Self::ExportPerson => get(person::export),
+            Self::DeletePerson => delete(person::delete),
         }
     }
 }
@@ -229,14 +265,19 @@ mod tests {
                 | Self::Presence
                 | Self::Watch
                 | Self::ListKeys
-                | Self::GetKey => "get",
-                Self::ClearMail | Self::DeleteKey => "delete",
+                | Self::GetKey
+                | Self::ListStatistics
+                | Self::QueryStatistics
+                | Self::ExportPerson => "get",
+                Self::ClearMail | Self::DeleteKey | Self::EndLease | Self::DeletePerson => "delete",
                 Self::PutKey => "put",
                 Self::SendMail
                 | Self::AckMail
                 | Self::Kick
                 | Self::Forward
                 | Self::Cast
+                | Self::GrantLease
+                | Self::RenewLease
                 | Self::Drain => "post",
             }
         }

@@ -34,6 +34,14 @@ impl Parameters {
         Ok(Self(pairs))
     }
 
+    /// Rejects the query if it has the parameter, which would do nothing.
+    pub(super) fn without(&self, name: &str, expected: &'static str) -> Result<(), ErrorResponse> {
+        match self.text(name) {
+            Some(text) => Err(fault(name, format!("{:?}", truncated(text)), expected)),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| value.as_str())
@@ -72,7 +80,7 @@ fn fault(name: &str, found: String, expected: &'static str) -> ErrorResponse {
     ErrorResponse::bad_field("bad_query", fault)
 }
 
-fn truncated(text: &str) -> String {
+pub(super) fn truncated(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
@@ -82,16 +90,23 @@ pub(super) fn player(part: Result<Path<String>, PathRejection>) -> Result<Client
     let number = text.parse::<u64>().ok();
     // One spelling each.
     let number = number.filter(|number| number.to_string() == text);
-    let detail = "a player is a decimal number of 64 bits, without a sign or leading zeros";
-    number
-        .map(ClientId)
-        .ok_or_else(|| ErrorResponse::bad("bad_player", detail))
+    number.map(ClientId).ok_or_else(|| {
+        let found = truncated(&text);
+        let detail = format!(
+            "found {found:?}, expected a player: a decimal number of 64 bits without a sign or leading \
+             zeros"
+        );
+        ErrorResponse::bad("bad_player", detail)
+    })
 }
 
 /// Reads the name in a path.
 pub(super) fn name(part: Result<Path<String>, PathRejection>) -> Result<Name, ErrorResponse> {
     let text = part.map(|Path(text)| text).unwrap_or_default();
-    Name::new(&text).map_err(|error| ErrorResponse::bad("bad_name", error.to_string()))
+    Name::new(&text).map_err(|error| {
+        let found = truncated(&text);
+        ErrorResponse::bad("bad_name", format!("found {found:?}: {error}"))
+    })
 }
 
 #[cfg(test)]

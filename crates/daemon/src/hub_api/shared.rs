@@ -7,7 +7,9 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use hub::Name;
+use hub::kv::Revision;
 use hub::record::LiveOutcome;
+use hub::stats_store::StatsView;
 use hub::{Completed, StoreOp};
 use servicer::{Clock, StreamRequests};
 use tokio::sync::{Semaphore, oneshot};
@@ -17,6 +19,7 @@ use wire::{Instant, SourceKey, SourceRates};
 
 use super::ApiConfig;
 use super::key::{Access, KeyRing};
+use super::lease_table::LeaseFault;
 use super::link::{LinkRequest, SendFault};
 use super::presence::Presence;
 use super::watch::WatchCounter;
@@ -82,6 +85,8 @@ pub(super) struct Shared {
     pub(super) presence: Presence,
     /// Room for `WebSocket`s.
     pub(super) watches: Arc<Semaphore>,
+    /// Room for `WebSocket`s with keys.
+    pub(super) key_watches: Arc<Semaphore>,
     pub(super) watch_counter: WatchCounter,
     pub(super) hub: HubClient,
     link: StreamRequests<LinkRequest>,
@@ -100,6 +105,9 @@ struct Failures {
 
 /// Sources with wrong keys that are remembered: 0.5 MiB. If all of them are busy, others wait too.
 const SOURCES_MAX: usize = 8_192;
+
+/// `WebSocket`s with keys, at most; as many as the hub allows a node.
+pub(super) const KEY_WATCHES_MAX: usize = 64;
 
 impl Shared {
     pub(super) fn new(
@@ -120,6 +128,7 @@ impl Shared {
             counter: Counter::default(),
             presence,
             watches: Arc::new(Semaphore::new(config.watches_max)),
+            key_watches: Arc::new(Semaphore::new(KEY_WATCHES_MAX)),
             watch_counter: WatchCounter::default(),
             hub,
             link,
@@ -207,6 +216,20 @@ impl Shared {
         Ok(self.hub.store(self.config.answer_timeout, op).await?)
     }
 
+    /// Calls `question` on the thread of the statistics.
+    pub(super) async fn statistics<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut dyn StatsView) -> T + Send + 'static,
+    ) -> Result<T, ErrorResponse> {
+        let wait = self.config.answer_timeout;
+        Ok(self.hub.ask_statistics(wait, question).await?)
+    }
+
+    /// Returns the last revision of the hub's keys.
+    pub(super) async fn kv_revision(&self) -> Result<Revision, ErrorResponse> {
+        Ok(self.hub.kv_revision(self.config.answer_timeout).await?)
+    }
+
     pub(super) async fn status(&self) -> Result<HubStatus, ErrorResponse> {
         Ok(self.hub.status(self.config.answer_timeout).await?)
     }
@@ -243,7 +266,7 @@ pub(super) fn reached_one(outcome: LiveOutcome) -> Result<(), ErrorResponse> {
     Ok(())
 }
 
-fn busy(code: &'static str, detail: &'static str) -> ErrorResponse {
+pub(super) fn busy(code: &'static str, detail: impl Into<String>) -> ErrorResponse {
     ErrorResponse::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
         .retry_after(Duration::from_secs(1))
 }
@@ -281,6 +304,19 @@ impl From<SendFault> for ErrorResponse {
             SendFault::Refused(refusal) => {
                 Self::new(StatusCode::CONFLICT, "mail_refused", refusal.to_string())
             }
+            SendFault::OtherMail => {
+                let detail = "this Idempotency-Key was used for another mail";
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "key_reused", detail)
+            }
+            SendFault::TooManyWatches => too_many_watches(),
+            SendFault::Lease(LeaseFault::Ended) => {
+                let detail = "there is no such lease; it may have ended";
+                Self::new(StatusCode::NOT_FOUND, "no_lease", detail)
+            }
+            SendFault::Lease(LeaseFault::Full) => busy(
+                "leases_full",
+                "as many leases, or keys of this lease, as allowed",
+            ),
         }
     }
 }

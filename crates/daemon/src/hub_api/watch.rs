@@ -1,4 +1,4 @@
-//! `GET /v1/watch`: presence as a `WebSocket`, with resume by revision.
+//! `GET /v1/watch`: presence or keys as a `WebSocket`, with resume by revision.
 
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +15,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use super::key_watch::KeyWatch;
 use super::message::{Kinds, state_json};
 use super::parameter::Parameters;
-use super::presence::{Cursor, Key, Page, Revision, State as PresenceState};
+use super::presence::{Cursor, Key, Page, Presence, Revision, State as PresenceState};
 use super::shared::{Bearer, Shared, loading, too_many_watches};
 use crate::http::error_response::ErrorResponse;
 use crate::http::websocket::{self, CloseCode, FrameError, Incoming, WebSocket};
@@ -36,6 +37,8 @@ pub(super) struct WatchCounts {
     malformed: u64,
     /// Closed since the key was removed.
     revoked: u64,
+    /// Closed since the hub did not answer a read of keys.
+    unavailable: u64,
     /// Messages sent.
     messages: u64,
 }
@@ -56,7 +59,7 @@ impl WatchCounter {
 
 /// Why a `WebSocket` ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WatchEnd {
+pub(super) enum WatchEnd {
     Closed,
     Cut,
     /// It fell behind the changes that are kept.
@@ -65,6 +68,8 @@ enum WatchEnd {
     Silent,
     Malformed(FrameError),
     Revoked,
+    /// The hub did not answer.
+    Unavailable,
 }
 
 /// States of one page, at most.
@@ -75,33 +80,121 @@ pub(super) async fn watch(
     Extension(bearer): Extension<Bearer>,
     mut request: Request,
 ) -> Result<Response, ErrorResponse> {
-    let parameters = Parameters::read(request.uri(), &["from", "kind"])?;
-    let from: Option<Revision> = parameters.parsed("from", "a revision of this API")?;
-    let kinds = Kinds::read(&parameters)?;
+    let parameters = Parameters::read(request.uri(), &["from", "kind", "prefix"])?;
     let response = websocket::accept(request.headers())?;
-    if !shared.presence.is_loaded() {
-        return Err(loading());
-    }
+    let source = if parameters.text("kind") == Some("keys") {
+        Source::Keys(KeyWatch::begin(&shared, &parameters).await?)
+    } else {
+        Source::Presence(PresenceWatch::begin(&shared, &parameters)?)
+    };
     let permit = Arc::clone(&shared.watches)
         .try_acquire_owned()
         .map_err(|_| too_many_watches())?;
     let upgrade = hyper::upgrade::on(&mut request);
     let watcher = Watcher {
-        cursor: shared.presence.cursor(from),
         shared,
         bearer,
-        kinds,
+        source,
         _permit: permit,
     };
     drop(tokio::spawn(watcher.run(upgrade)));
     Ok(response)
 }
 
+/// What a `WebSocket` shows.
+enum Source {
+    Presence(PresenceWatch),
+    Keys(KeyWatch),
+}
+
+impl Source {
+    /// Returns the next messages; none if there is nothing new.
+    async fn next(&mut self) -> Result<(Vec<String>, Backlog), WatchEnd> {
+        match self {
+            Self::Presence(presence) => presence.next(),
+            Self::Keys(keys) => keys.next().await,
+        }
+    }
+
+    /// Returns the receiver that is notified of more messages.
+    const fn changes(&mut self) -> &mut Receiver<u64> {
+        match self {
+            Self::Presence(presence) => &mut presence.changes,
+            Self::Keys(keys) => keys.changes(),
+        }
+    }
+}
+
+struct PresenceWatch {
+    presence: Presence,
+    kinds: Kinds,
+    cursor: Cursor,
+    changes: Receiver<u64>,
+    /// The messages begin with a reset that is not sent.
+    is_new: bool,
+}
+
+impl PresenceWatch {
+    fn begin(shared: &Shared, parameters: &Parameters) -> Result<Self, ErrorResponse> {
+        let from: Option<Revision> = parameters.parsed("from", "a revision of this API")?;
+        let kinds = Kinds::read(parameters)?;
+        parameters.without("prefix", "none except with kind=keys")?;
+        let presence = shared.presence.clone();
+        if !presence.is_loaded() {
+            return Err(loading());
+        }
+        let cursor = presence.cursor(from);
+        Ok(Self {
+            changes: presence.changes(),
+            is_new: matches!(cursor, Cursor::Snapshot(..)),
+            presence,
+            kinds,
+            cursor,
+        })
+    }
+
+    fn next(&mut self) -> Result<(Vec<String>, Backlog), WatchEnd> {
+        self.changes.borrow_and_update();
+        if std::mem::take(&mut self.is_new) {
+            return Ok((vec![reset_text()], Backlog::More));
+        }
+        let (states, end) = match self.presence.page(&mut self.cursor, PAGE) {
+            Page::TooSlow => return Err(WatchEnd::Behind),
+            Page::States(states) => (states, None),
+            Page::SnapshotEnd(states, revision) => (states, Some(revision)),
+        };
+        if states.is_empty() && end.is_none() {
+            return Ok((Vec::new(), Backlog::None));
+        }
+        let is_snapshot = matches!(self.cursor, Cursor::Snapshot(..)) || end.is_some();
+        let wanted = states
+            .iter()
+            .filter(|(_, state)| self.kinds.admits(key(state)));
+        // A snapshot has one revision, which its end names: a part of it cannot be resumed from.
+        let texts = wanted.map(|(revision, state)| {
+            let revision = (!is_snapshot).then(|| revision.to_string());
+            text(state, revision)
+        });
+        let mut texts: Vec<String> = texts.collect();
+        texts.extend(end.map(|revision| complete_text(&revision.to_string())));
+        Ok((texts, Backlog::More))
+    }
+}
+
+/// What follows replaces all that was reported.
+pub(super) fn reset_text() -> String {
+    json!({"event": "reset"}).to_string()
+}
+
+/// All changes up to `revision` were reported.
+pub(super) fn complete_text(revision: &str) -> String {
+    json!({"event": "complete", "revision": revision}).to_string()
+}
+
 struct Watcher {
     shared: Arc<Shared>,
     bearer: Bearer,
-    kinds: Kinds,
-    cursor: Cursor,
+    source: Source,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -129,6 +222,7 @@ impl Watcher {
                 WatchEnd::Behind | WatchEnd::Silent => &mut counts.too_slow,
                 WatchEnd::Malformed(_) => &mut counts.malformed,
                 WatchEnd::Revoked => &mut counts.revoked,
+                WatchEnd::Unavailable => &mut counts.unavailable,
             });
         });
         let name = self.bearer.name;
@@ -136,22 +230,15 @@ impl Watcher {
     }
 
     async fn serve(&mut self, socket: &mut WebSocket<TokioIo<Upgraded>>) -> WatchEnd {
-        let mut changes = self.shared.presence.changes();
         let mut pings = pings(&self.shared);
         let mut silent_pings = 0_u32;
-        if let Cursor::Snapshot(..) = self.cursor {
-            let reset = json!({"event": "reset"}).to_string();
-            if let Err(error) = socket.send(&[reset]).await {
-                return WatchEnd::of(&error);
-            }
-        }
         loop {
-            changes.borrow_and_update();
             let backlog = match self.send_page(socket).await {
                 Ok(backlog) => backlog,
                 Err(end) => return end,
             };
-            match next_turn(socket, &mut pings, &mut changes, backlog).await {
+            let changes = self.source.changes();
+            match next_turn(socket, &mut pings, changes, backlog).await {
                 Turn::Page => {}
                 Turn::Ended => return WatchEnd::Cut,
                 Turn::Received(received) => {
@@ -176,32 +263,14 @@ impl Watcher {
         }
     }
 
-    /// Sends the next states.
+    /// Sends the next messages.
     async fn send_page(
         &mut self,
         socket: &mut WebSocket<TokioIo<Upgraded>>,
     ) -> Result<Backlog, WatchEnd> {
-        let (states, end) = match self.shared.presence.page(&mut self.cursor, PAGE) {
-            Page::TooSlow => return Err(WatchEnd::Behind),
-            Page::States(states) => (states, None),
-            Page::SnapshotEnd(states, revision) => (states, Some(revision)),
-        };
-        if states.is_empty() && end.is_none() {
-            return Ok(Backlog::None);
-        }
-        let is_snapshot = matches!(self.cursor, Cursor::Snapshot(..)) || end.is_some();
-        let wanted = states
-            .iter()
-            .filter(|(_, state)| self.kinds.admits(key(state)));
-        // A snapshot has one revision, which its end names: a part of it cannot be resumed from.
-        let texts = wanted.map(|(revision, state)| {
-            let revision = (!is_snapshot).then(|| revision.to_string());
-            text(state, revision)
-        });
-        let mut texts: Vec<String> = texts.collect();
-        if let Some(revision) = end {
-            let revision = revision.to_string();
-            texts.push(json!({"event": "complete", "revision": revision}).to_string());
+        let (texts, backlog) = self.source.next().await?;
+        if texts.is_empty() {
+            return Ok(backlog);
         }
         let sent = u64::try_from(texts.len()).unwrap_or(u64::MAX);
         socket
@@ -210,13 +279,13 @@ impl Watcher {
             .map_err(|error| WatchEnd::of(&error))?;
         let counter = &self.shared.watch_counter;
         counter.change(|counts| counts.messages = counts.messages.saturating_add(sent));
-        Ok(Backlog::More)
+        Ok(backlog)
     }
 }
 
-/// Whether there may be states that were not sent.
+/// Whether there may be messages that were not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Backlog {
+pub(super) enum Backlog {
     More,
     None,
 }
@@ -327,6 +396,10 @@ impl WatchEnd {
                 Some((CloseCode::TooLong, "a frame is over 4096 bytes"))
             }
             Self::Revoked => Some((CloseCode::Policy, "the key is no longer valid")),
+            Self::Unavailable => Some((
+                CloseCode::TryAgain,
+                "the hub does not answer; connect again",
+            )),
         }
     }
 }

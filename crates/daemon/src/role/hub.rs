@@ -1,6 +1,7 @@
 //! The hub as a process: TLS connections, a store on a thread and a folder, and an HTTP API.
 
 mod event_log;
+mod folder_watch;
 #[cfg(feature = "nats")]
 mod nats;
 
@@ -35,6 +36,7 @@ use crate::hub_client::{
 };
 use crate::trust;
 use event_log::{EventLog, log_policy};
+use folder_watch::{FolderWatch, first_fault};
 
 /// Options of a hub process.
 #[derive(Debug)]
@@ -93,6 +95,7 @@ pub struct HubProcess {
     node: NodeId,
     admitted: NodeList,
     drains: Receiver<()>,
+    folders: FolderWatch,
     /// Dropped last: it returns the lease of the log.
     #[cfg(feature = "nats")]
     watch: Option<Box<hub_nats::Watch>>,
@@ -172,7 +175,7 @@ impl HubProcess {
             StorageThread::spawn("hub stats", stats_queue, stats_store, requests, completed)
                 .map_err(Failure::refused)?;
         let (drain, drains) = crossbeam_channel::bounded(1);
-        let client = HubClient::new(handle.requests(), stats, drain);
+        let client = HubClient::new(handle.requests(), (stats, reader.clone()), drain);
         let api = match api {
             Some(bound) => Some(bound.start(client, options.identity, address)?),
             None => None,
@@ -188,6 +191,7 @@ impl HubProcess {
             node,
             admitted,
             drains,
+            folders: FolderWatch::of(&[options.data, &options.data.join("stats")]),
             #[cfg(feature = "nats")]
             watch,
         }))
@@ -237,6 +241,7 @@ impl HubProcess {
         if let Some(reason) = self.watch.as_ref().and_then(|watch| watch.lost()) {
             return Err(Failure::new(Exit::CheckFailed, reason));
         }
+        self.folders.check()?;
         let received = self.failed.recv_timeout(timeout);
         let sentence = if !self.storage.is_running() {
             "the hub's storage thread has ended; start the hub again"
@@ -365,11 +370,13 @@ impl StreamApplication<Hub> for HubApplication {
             HubRequest::Status(answer) => drop(answer.send(HubStatus {
                 stats: hub.stats(),
                 kv: hub.kv_stats(),
+                statistics: hub.link_statistics(),
                 storage: self.jobs.counters(),
                 nodes: hub.nodes().count(),
                 players: hub.player_count(),
                 health: hub.health().status,
             })),
+            HubRequest::KvRevision(answer) => drop(answer.send(hub.kv_revision())),
             HubRequest::Store(op, answer) => self.begin_op(op, answer),
         }
         ControlFlow::Continue(())
@@ -530,12 +537,7 @@ fn open_stats(
     config: StatsStoreConfig,
 ) -> Result<StatsStore<FileSegments>, Failure> {
     let files = open_files(folder)?;
-    let store = StatsStore::open(files, config).map_err(|OpenFailure { error, .. }| {
-        Failure::new(
-            Exit::CheckFailed,
-            format_args!("{}: {error}", folder.display()),
-        )
-    })?;
+    let store = StatsStore::open(files, config).map_err(|failure| not_opened(folder, &failure))?;
     let found = store.recovery();
     let (replayed_bytes, checkpoint) = (found.replayed_bytes, found.has_checkpoint);
     tracing::info!(replayed_bytes, checkpoint, "the statistics are open");
@@ -585,14 +587,25 @@ fn open_store(folder: &Path, config: StoreConfig) -> Result<Store<BackgroundSegm
     check_room(folder, &mut files, config)?;
     let files = BackgroundSegments::new(files).map_err(Failure::refused)?;
     let log = LogId(trust::random_instance(&mut Ring::new())?.0);
-    let store = Store::open(files, config, log).map_err(|OpenFailure { error, .. }| {
-        Failure::new(
-            Exit::CheckFailed,
-            format_args!("{}: {error}", folder.display()),
-        )
-    })?;
-    log_recovery(&store.recovery());
+    let store = Store::open(files, config, log).map_err(|failure| not_opened(folder, &failure))?;
+    let found = store.recovery();
+    if found.records == 0 {
+        let folder = folder.display();
+        tracing::warn!(
+            %folder,
+            "the folder has no mail log, so a new, empty store was made; if the hub ran before, check \
+             the path"
+        );
+    }
+    log_recovery(&found);
     Ok(store)
+}
+
+fn not_opened<F>(folder: &Path, OpenFailure { error, .. }: &OpenFailure<F>) -> Failure {
+    let name = folder.display();
+    let fault = first_fault(folder).map(|fault| format!(" ({fault})"));
+    let sentence = format_args!("{name}: {error}{}", fault.unwrap_or_default());
+    Failure::new(Exit::CheckFailed, sentence)
 }
 
 /// Logs what was recovered; an error if acknowledged records are lost.

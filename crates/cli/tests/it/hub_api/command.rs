@@ -14,7 +14,7 @@ use crate::net::{Net, tickwire, until};
 use crate::node::{NodeRequest, Talker};
 
 /// Runs `tickwire hub` with these words, and the key of `role`.
-fn run(api: &Api, role: &str, words: &[&str]) -> Output {
+pub(super) fn run(api: &Api, role: &str, words: &[&str]) -> Output {
     tickwire()
         .arg("hub")
         .args(words)
@@ -24,13 +24,13 @@ fn run(api: &Api, role: &str, words: &[&str]) -> Output {
         .unwrap()
 }
 
-fn text(api: &Api, role: &str, words: &[&str]) -> String {
+pub(super) fn text(api: &Api, role: &str, words: &[&str]) -> String {
     let output = run(api, role, words);
     assert!(output.status.success(), "{words:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn json(api: &Api, role: &str, words: &[&str]) -> Value {
+pub(super) fn json(api: &Api, role: &str, words: &[&str]) -> Value {
     let words = [words, &["--json"]].concat();
     serde_json::from_str(&text(api, role, &words)).unwrap()
 }
@@ -85,6 +85,48 @@ fn ha4_mail_is_sent_listed_acknowledged_and_cleared_by_commands() {
     assert_eq!(left.lines().count(), 1, "{left}");
     let cleared = json(&api, "write", &["mail", "clear", "42"]);
     assert_eq!(cleared, json!({"deleted": 1}));
+}
+
+#[test]
+fn ha4_keys_are_set_swapped_listed_watched_and_deleted_by_commands() {
+    let api = Api::new();
+    let put = |words: &[&str]| text(&api, "write", words).trim().to_owned();
+    let first = put(&["kv", "put", "zone/7", "one"]);
+    let stale = run(
+        &api,
+        "write",
+        &["kv", "cas", "zone/7", "x", "--revision", "0"],
+    );
+    assert_eq!(stale.status.code(), Some(4), "{stale:?}");
+    assert!(
+        String::from_utf8_lossy(&stale.stderr).contains(&first),
+        "{stale:?}"
+    );
+    let second = put(&["kv", "cas", "zone/7", "two\u{1b}[2J", "--revision", &first]);
+    assert_eq!(
+        text(&api, "read", &["kv", "get", "zone/7"]),
+        "two\u{1b}[2J\n"
+    );
+    put(&["kv", "put", "other", "x", "--durability", "memory"]);
+    let list = text(&api, "read", &["kv", "range", "zone/"]);
+    assert_eq!(list, format!("zone/7 {second} two\\u{{1b}}[2J\n"));
+    let all = json(&api, "read", &["kv", "range"]);
+    assert_eq!(all["entries"].as_array().unwrap().len(), 2);
+    let watched = text(&api, "read", &["kv", "watch", "zone/", "--count", "3"]);
+    let events = watched.lines().map(|line| {
+        let event: Value = serde_json::from_str(line).unwrap();
+        event["event"].as_str().unwrap().to_owned()
+    });
+    assert_eq!(events.collect::<Vec<_>>(), ["reset", "key", "complete"]);
+    let stale = run(
+        &api,
+        "write",
+        &["kv", "delete", "zone/7", "--revision", &first],
+    );
+    assert_eq!(stale.status.code(), Some(4), "{stale:?}");
+    put(&["kv", "delete", "zone/7", "--revision", &second]);
+    let none = run(&api, "read", &["kv", "get", "zone/7"]);
+    assert_eq!(none.status.code(), Some(1), "{none:?}");
 }
 
 #[test]
@@ -182,7 +224,7 @@ fn ha2_tls_serves_a_certificate_that_clients_verify() {
 }
 
 /// The PEM of a certificate for localhost, of its key, and of another certificate.
-fn certificates() -> (String, String, String) {
+pub(super) fn certificates() -> (String, String, String) {
     let one = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let pem = |kind: &str, der: &[u8]| {

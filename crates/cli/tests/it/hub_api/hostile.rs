@@ -36,6 +36,82 @@ fn ha2_idle_connections_are_bounded_and_keep_no_request_out() {
 }
 
 #[test]
+fn ha2_clients_that_begin_no_handshake_are_bounded_for_each_source() {
+    const MAX: usize = 16;
+    let (chain, key, _) = super::command::certificates();
+    let folder = Net::new();
+    let files = [("chain.pem", chain), ("key.pem", key)].map(|(name, text)| {
+        let path = folder.path(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    });
+    let [chain, key] = files;
+    let api = Api::start(|config| {
+        config.certificate = Some(daemon::hub_api::CertificateFiles { chain, key });
+        config.connections_per_source_max = MAX;
+        config.read_timeout = Duration::from_secs(3_600);
+    });
+    let mut idle: Vec<TcpStream> = Vec::new();
+    for _ in 0..20 {
+        idle.extend((0..10).map(|_| TcpStream::connect(api.address).unwrap()));
+    }
+    let is_closed = |stream: &mut TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        !matches!(stream.read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    until("all but the newest are closed", || {
+        let closed = idle
+            .iter_mut()
+            .map(is_closed)
+            .filter(|closed| *closed)
+            .count();
+        (closed >= idle.len() - MAX).then_some(())
+    });
+    assert!(!is_closed(idle.last_mut().unwrap()));
+}
+
+#[test]
+fn ha2_a_client_that_sends_a_byte_now_and_then_is_cut() {
+    let api = Api::with(|config| config.read_timeout = Duration::from_millis(300));
+    let write = bearer(&api.net, "write");
+    let head = format!(
+        "POST /v1/mail/42 HTTP/1.1\r\nHost: hub\r\nAuthorization: {write}\r\nContent-Length: 99\r\n\r\n"
+    );
+    // A head, and then a body, that never end.
+    for (at_once, what) in [("", "head"), (&head[..], "body")] {
+        let mut stream = TcpStream::connect(api.address).unwrap();
+        let pause = Duration::from_millis(30);
+        stream.set_read_timeout(Some(pause)).unwrap();
+        stream.write_all(at_once.as_bytes()).unwrap();
+        let rest = if at_once.is_empty() {
+            &head[..]
+        } else {
+            "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+        };
+        let mut bytes = rest.bytes();
+        until(what, || {
+            let Some(byte) = bytes.next() else {
+                panic!("the {what} was read to its end");
+            };
+            if let Err(error) = stream.write_all(&[byte]) {
+                return Some(error);
+            }
+            // The pause until the next byte.
+            match stream.read(&mut [0; 1_024]) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+                Err(error) => Some(error),
+                Ok(_) => Some(std::io::ErrorKind::UnexpectedEof.into()),
+            }
+        });
+    }
+    assert_eq!(
+        api.ask("read", "GET /v1/mail/42", "").json["mails"],
+        serde_json::json!([])
+    );
+}
+
+#[test]
 fn ha2_slow_heads_bodies_and_long_bodies_are_refused() {
     let api = Api::with(|config| {
         config.read_timeout = Duration::from_millis(200);

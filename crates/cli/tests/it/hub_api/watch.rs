@@ -61,7 +61,7 @@ impl Socket {
     }
 
     /// The next message.
-    fn next(&mut self) -> Value {
+    pub(super) fn next(&mut self) -> Value {
         loop {
             match self.frame() {
                 (0x81, text) => return serde_json::from_slice(&text).unwrap(),
@@ -72,7 +72,7 @@ impl Socket {
     }
 
     /// All messages up to the end of the snapshot, and its revision.
-    fn snapshot(&mut self) -> (Vec<Value>, String) {
+    pub(super) fn snapshot(&mut self) -> (Vec<Value>, String) {
         assert_eq!(self.next(), json!({"event": "reset"}));
         let mut all = Vec::new();
         loop {

@@ -1,15 +1,14 @@
 //! `tickwire hub mail`.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use base64ct::{Base64, Encoding as _};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::super::print_line;
-use super::request::ApiArgs;
-use crate::exit::{Exit, Failure, SystemFault};
+use super::request::{ApiArgs, read_body};
+use crate::exit::Failure;
 
 /// Commands for a mailbox.
 #[derive(Clone, Debug, Subcommand)]
@@ -73,9 +72,6 @@ pub struct ClearMail {
     /// The player.
     player: u64,
 }
-
-/// Longest mail, bytes.
-const MAIL_BYTES_MAX: u64 = 64 << 10;
 
 impl MailCommand {
     pub(super) const fn is_json(&self) -> bool {
@@ -152,7 +148,7 @@ impl SendMail {
     fn run(&self) -> Result<(), Failure> {
         let body = match (&self.text, &self.file) {
             (Some(text), _) => text.as_bytes().to_vec(),
-            (None, Some(file)) => read_body(file)?,
+            (None, Some(file)) => read_body(file, "a mail")?,
             (None, None) => Vec::new(),
         };
         let ttl = self
@@ -162,20 +158,4 @@ impl SendMail {
         let answer = self.api.json(&line, Some(&body))?;
         print_answer(&self.api, &answer)
     }
-}
-
-fn read_body(path: &Path) -> Result<Vec<u8>, Failure> {
-    let mut body = Vec::new();
-    let most = MAIL_BYTES_MAX.saturating_add(1);
-    let read = if path == Path::new("-") {
-        std::io::stdin().lock().take(most).read_to_end(&mut body)
-    } else {
-        std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut body))
-    };
-    read.map_err(|error| Failure::file(path, SystemFault(&error)))?;
-    if u64::try_from(body.len()).unwrap_or(u64::MAX) > MAIL_BYTES_MAX {
-        let sentence = format_args!("{}: a mail has at most 64 KiB", path.display());
-        return Err(Failure::new(Exit::Usage, sentence));
-    }
-    Ok(body)
 }

@@ -1,7 +1,7 @@
 //! Requests of commands to the hub's HTTP API.
 
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -41,13 +41,32 @@ const HUB: &str = "hub with an API";
 impl ApiArgs {
     /// Sends a request, and returns the JSON of a success.
     pub(super) fn json(&self, line: &str, body: Option<&[u8]>) -> Result<Value, Failure> {
-        let bytes = self.bytes(line, body)?;
+        self.json_if(line, None, body)
+    }
+
+    /// As [`json`](Self::json), with another header line.
+    pub(super) fn json_if(
+        &self,
+        line: &str,
+        header: Option<String>,
+        body: Option<&[u8]>,
+    ) -> Result<Value, Failure> {
+        let bytes = self.answer(line, header, body)?;
         serde_json::from_slice(&bytes).map_err(|_| client::wrong_server(HUB, &self.http))
     }
 
     /// Sends a request, and returns the body of a success.
     pub(super) fn bytes(&self, line: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
-        let headers: Vec<String> = self.authorization()?.into_iter().collect();
+        self.answer(line, None, body)
+    }
+
+    fn answer(
+        &self,
+        line: &str,
+        header: Option<String>,
+        body: Option<&[u8]>,
+    ) -> Result<Vec<u8>, Failure> {
+        let headers: Vec<String> = self.authorization()?.into_iter().chain(header).collect();
         let request = Request {
             line,
             headers: &headers,
@@ -128,6 +147,26 @@ impl ApiArgs {
             .map(Some)
             .map_err(|error| Failure::file(path, error))
     }
+}
+
+/// Longest mail or value, bytes.
+const BODY_BYTES_MAX: u64 = 64 << 10;
+
+/// Reads a file, or stdin for a dash.
+pub(super) fn read_body(path: &Path, what: &str) -> Result<Vec<u8>, Failure> {
+    let mut body = Vec::new();
+    let most = BODY_BYTES_MAX.saturating_add(1);
+    let read = if path == Path::new("-") {
+        std::io::stdin().lock().take(most).read_to_end(&mut body)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut body))
+    };
+    read.map_err(|error| Failure::file(path, SystemFault(&error)))?;
+    if u64::try_from(body.len()).unwrap_or(u64::MAX) > BODY_BYTES_MAX {
+        let sentence = format_args!("{}: {what} has at most 64 KiB", path.display());
+        return Err(Failure::new(Exit::Usage, sentence));
+    }
+    Ok(body)
 }
 
 /// Prints bytes, and ends the last line.

@@ -29,20 +29,35 @@ pub struct WatchPresence {
 }
 
 impl WatchPresence {
-    /// Prints each message as a line of JSON.
     pub(super) fn run(&self) -> Result<(), Failure> {
+        let from = self.from.as_deref().map_or_else(String::new, |from| {
+            format!("?from={}", percent_encode(from))
+        });
+        watch(&self.api, &from, self.count)
+    }
+}
+
+/// Prints each message of `/v1/watch` with `query` as a line of JSON, at most `count`.
+pub(super) fn watch(api: &ApiArgs, query: &str, count: Option<u64>) -> Result<(), Failure> {
+    Watcher { api, count }.run(query)
+}
+
+struct Watcher<'a> {
+    api: &'a ApiArgs,
+    count: Option<u64>,
+}
+
+impl Watcher<'_> {
+    fn run(&self, query: &str) -> Result<(), Failure> {
         let mut ring = Ring::new();
         let mut key = [0; 16];
         ring.random(&mut key).map_err(|_| trust::no_entropy())?;
         let key = Base64::encode_string(&key);
         let mut stream = self.api.connect()?;
-        let from = self.from.as_deref().map_or_else(String::new, |from| {
-            format!("?from={}", percent_encode(from))
-        });
         let authorization = self.api.authorization()?;
         let authorization = authorization.map_or_else(String::new, |line| format!("{line}\r\n"));
         let request = format!(
-            "GET /v1/watch{from} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+            "GET /v1/watch{query} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n{authorization}\r\n",
             self.api.http()
         );
