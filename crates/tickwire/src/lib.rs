@@ -11,6 +11,8 @@ mod background;
 mod client;
 mod event;
 mod host;
+#[cfg(feature = "hub")]
+pub mod hub_client;
 mod key;
 mod server;
 mod shared;

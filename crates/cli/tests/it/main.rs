@@ -16,6 +16,7 @@ mod hosts;
 mod http;
 mod hub;
 mod hub_api;
+mod hub_client;
 mod ipv6;
 mod key;
 mod lease;
