@@ -18,9 +18,8 @@ use wire::token_bucket::Fill;
 use wire::{SourceKey, SourceLimiter, SourceRates};
 
 use crate::exit::Failure;
-use crate::http::connections::ConnectionSlot;
-use crate::http::count::ConnectionEnd;
-use crate::http::{BoundPort, Limits, Server, serve_connection};
+use crate::http::open_connection::OpenConnection;
+use crate::http::{BoundPort, Limits, Server};
 use crate::matchmaking::MatchmakerRequests;
 use ticket::{Peer, Shared};
 
@@ -151,50 +150,18 @@ impl BoundEdge {
 fn admit(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>) {
     let ip = peer.ip();
     let source = (!shared.proxies.contains(ip)).then(|| SourceKey::of(ip));
-    if let Some(slot) = shared.connections.admit(source) {
-        let open = OpenConnection::new(slot, Arc::clone(shared));
-        drop(tokio::spawn(handle_connection(stream, Peer(ip), open)));
-    } else {
-        shared.counter.connection_refused();
-        tracing::debug!("a connection over the limit was closed");
-    }
-}
-
-/// A connection that is counted as open until it is dropped.
-struct OpenConnection {
-    slot: ConnectionSlot,
-    shared: Arc<Shared>,
-    end: ConnectionEnd,
-}
-
-impl OpenConnection {
-    fn new(slot: ConnectionSlot, shared: Arc<Shared>) -> Self {
-        shared.counter.connection_opened();
-        Self {
-            slot,
-            shared,
-            end: ConnectionEnd::Cut,
-        }
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.shared.counter.connection_ended(self.end);
-    }
-}
-
-async fn handle_connection(stream: TcpStream, peer: Peer, mut open: OpenConnection) {
-    let config = &open.shared.config;
+    let Some(open) = OpenConnection::admit(&shared.connections, &shared.counter, source) else {
+        return;
+    };
+    let config = &shared.config;
     let limits = Limits {
         head_bytes_max: config.head_bytes_max,
         read_timeout: config.read_timeout,
         write_timeout: config.write_timeout,
         life: config.connection_life,
     };
-    let routes = ticket::routes(&open.shared).layer(Extension(peer));
-    let served = serve_connection(stream, routes, limits, &mut open.slot).await;
-    open.end = ConnectionEnd::of(&served);
+    let routes = ticket::routes(shared).layer(Extension(Peer(ip)));
+    drop(tokio::spawn(open.serve(stream, routes, limits)));
 }
 
 /// The limits, shared by all connections. No lock is held across a wait.

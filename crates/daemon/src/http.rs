@@ -4,6 +4,7 @@ pub mod client;
 pub(crate) mod connections;
 pub(crate) mod count;
 pub(crate) mod error_response;
+pub(crate) mod open_connection;
 pub(crate) mod request;
 pub(crate) mod tls;
 pub(crate) mod websocket;

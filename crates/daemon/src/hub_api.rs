@@ -37,10 +37,9 @@ use tokio::net::TcpStream;
 use wire::SourceKey;
 
 use crate::exit::{Failure, SystemFault};
-use crate::http::connections::ConnectionSlot;
-use crate::http::count::ConnectionEnd;
+use crate::http::open_connection::OpenConnection;
 use crate::http::tls::Tls;
-use crate::http::{BoundPort, Limits, Server, serve_connection};
+use crate::http::{BoundPort, Limits, Server};
 use crate::hub_client::HubClient;
 use crate::trust;
 pub use key::{Access, KeyFault};
@@ -296,80 +295,25 @@ impl HubApi {
 
 fn admit(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>, tls: Option<&Tls>) {
     let source = SourceKey::of(peer.ip());
-    if let Some(slot) = shared.connections.admit(Some(source)) {
-        let open = OpenConnection::new(slot, Arc::clone(shared));
-        let tls = tls.cloned();
-        drop(tokio::spawn(handle_connection(
-            stream,
-            Peer(source),
-            open,
-            tls,
-        )));
-    } else {
-        shared.counter.connection_refused();
-        tracing::debug!("a connection over the limit was closed");
-    }
-}
-
-/// A connection that is counted as open until it is dropped.
-struct OpenConnection {
-    slot: ConnectionSlot,
-    shared: Arc<Shared>,
-    end: ConnectionEnd,
-}
-
-impl OpenConnection {
-    fn new(slot: ConnectionSlot, shared: Arc<Shared>) -> Self {
-        shared.counter.connection_opened();
-        Self {
-            slot,
-            shared,
-            end: ConnectionEnd::Cut,
-        }
-    }
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.shared.counter.connection_ended(self.end);
-    }
-}
-
-async fn handle_connection(
-    stream: TcpStream,
-    peer: Peer,
-    mut open: OpenConnection,
-    tls: Option<Tls>,
-) {
-    let config = &open.shared.config;
+    let admitted = OpenConnection::admit(&shared.connections, &shared.counter, Some(source));
+    let Some(open) = admitted else {
+        return;
+    };
+    let config = &shared.config;
     let limits = Limits {
         head_bytes_max: config.head_bytes_max,
         read_timeout: config.read_timeout,
         write_timeout: config.write_timeout,
         life: config.connection_life,
     };
-    let routes = operation::routes(&open.shared).layer(Extension(peer));
-    let Some(tls) = tls else {
-        let served = serve_connection(stream, routes, limits, &mut open.slot).await;
-        open.end = ConnectionEnd::of(&served);
-        return;
-    };
-    let accepted = tokio::select! {
-        biased;
-        accepted = tls.accept(stream) => accepted,
-        () = open.slot.closed() => {
-            open.end = ConnectionEnd::Evicted;
-            return;
-        }
-    };
-    match accepted {
-        Ok(stream) => {
-            let served = serve_connection(stream, routes, limits, &mut open.slot).await;
-            open.end = ConnectionEnd::of(&served);
-        }
-        Err(error) => {
-            open.end = ConnectionEnd::of_handshake(&error);
-            tracing::debug!(%error, "a TLS handshake failed");
-        }
+    let routes = operation::routes(shared).layer(Extension(Peer(source)));
+    match tls {
+        Some(tls) => drop(tokio::spawn(open.serve_tls(
+            stream,
+            tls.clone(),
+            routes,
+            limits,
+        ))),
+        None => drop(tokio::spawn(open.serve(stream, routes, limits))),
     }
 }

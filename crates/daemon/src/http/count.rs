@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tickwire::stats::Page;
@@ -80,9 +80,9 @@ fn is_write_timeout(error: &hyper::Error) -> bool {
     cause.is_some_and(|cause: &io::Error| cause.kind() == io::ErrorKind::TimedOut)
 }
 
-/// The shared counters; never locked across an await.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(Mutex<Counts>);
+/// The counters, which clones share; never locked across an await.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counter(Arc<Mutex<Counts>>);
 
 impl Counter {
     pub(crate) fn counts(&self) -> Counts {
