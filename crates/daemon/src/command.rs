@@ -32,8 +32,8 @@ pub use admin::{
 pub use hub::{
     AckMail, ApiArgs, BackupFolder, CheckFolder, ClearMail, DeleteKey, GetKey, HubCommand,
     KeyDurability, KickPlayer, KvCommand, ListKeys, ListMail, ListNodes, ListPlayers, MailCommand,
-    NewApiKey, PersonArgs, PersonCommand, PlainRequest, PutKey, QueryStats, RestoreFolder, RunHub,
-    SendMail, SwapKey, WatchKeys, WatchPresence,
+    NewApiKey, PersonArgs, PersonCommand, PlainRequest, PurgeMail, PutKey, QueryStats,
+    RestoreFolder, RunHub, SendMail, SwapKey, WatchKeys, WatchPresence,
 };
 pub use key::{CopiedKey, KeyCommand, NewClaimGrant, NewJoinFile, NewKey, PublicPart, ShownKey};
 use log::log;

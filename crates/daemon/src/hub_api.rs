@@ -19,6 +19,7 @@ mod operation;
 mod parameter;
 mod person;
 mod presence;
+mod sender;
 mod shared;
 mod statistics;
 mod watch;

@@ -62,7 +62,7 @@ pub(crate) enum HubFault {
 impl HubFault {
     const fn of(error: StoreError) -> Self {
         match error {
-            StoreError::Busy => Self::Busy,
+            StoreError::Busy | StoreError::Full => Self::Busy,
             StoreError::Failed | _ => Self::Down,
         }
     }

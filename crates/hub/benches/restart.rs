@@ -131,6 +131,7 @@ fn fill(folder: &Path, mails: u64) -> Result<(), Box<dyn Error>> {
         node: NODE,
         instance: InstanceId(1),
         epoch: hub::Epoch(0),
+        role: hub::Role::GameNode,
     };
     store.execute([(CommandId(0), Command::Store(join))], &mut outcomes);
     let Some((_, Ok(Completed::Joined { epoch, .. }))) = outcomes.pop() else {

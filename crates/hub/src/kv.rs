@@ -1,5 +1,7 @@
 //! The key-value store: keys, revisions, entries, and why a request fails.
 
+pub(crate) mod owners;
+
 use core::fmt;
 
 use bytes::Bytes;
@@ -482,6 +484,9 @@ pub enum KvError {
     NotFound,
     /// There is no room for another key or value, in memory or on the disk.
     Full,
+    /// The keys of this node, or of all nodes of its role, have the [share](crate::SenderShare) that the
+    /// hub permits.
+    OverShare,
     /// Too many requests are in flight, or the store has no room now. Retry later.
     Busy,
     /// The value exceeds 64 KiB.
@@ -509,6 +514,7 @@ impl KvError {
             Self::OtherDurability => 6,
             Self::HubDown => 7,
             Self::Unknown => 8,
+            Self::OverShare => 9,
         };
         let current = if let Self::Conflict { current } = self {
             current
@@ -531,6 +537,7 @@ impl KvError {
             6 => Self::OtherDurability,
             7 => Self::HubDown,
             8 => Self::Unknown,
+            9 => Self::OverShare,
             code => return Err(DecodeError::Choice(code)),
         })
     }
@@ -542,6 +549,7 @@ impl fmt::Display for KvError {
             Self::Conflict { current } => write!(f, "the key has revision {current}"),
             Self::NotFound => f.write_str("the key does not exist"),
             Self::Full => f.write_str("there is no room for another key or value"),
+            Self::OverShare => f.write_str("the keys of this node or role have their share"),
             Self::Busy => f.write_str("too many requests are in flight"),
             Self::TooLarge => f.write_str("the value exceeds 64 KiB"),
             Self::OtherDurability => f.write_str("the key exists with the other durability"),

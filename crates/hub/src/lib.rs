@@ -41,5 +41,6 @@ pub use node::{
 };
 pub use store::{
     Command, Completed, FullReason, KvOp, KvOutcome, KvStoreConfig, OnFull, OpenFailure, Outcome,
-    Store, StoreConfig, StoreError, StoreOp, StoreStats, StoreStatus,
+    SenderShare, SenderShares, SenderUsage, Store, StoreConfig, StoreError, StoreOp, StoreStats,
+    StoreStatus,
 };

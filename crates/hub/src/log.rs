@@ -25,6 +25,7 @@ mod mails;
 mod overlay;
 mod recovery;
 mod segment;
+mod senders;
 mod snapshot;
 pub mod snapshot_format;
 mod spare;
@@ -38,6 +39,7 @@ pub use fs::{FileSegments, SegmentFiller};
 pub use overlay::Overlay;
 pub use recovery::{OpenError, OpenFailure, Recovery};
 pub use segment::{FileError, MemorySegments, Prepared, SegmentFile, SegmentId, SnapshotId, Wait};
+pub use senders::SenderUsage;
 
 use crate::field::{LogId, MailSeq};
 use crate::kv::KvKey;
@@ -80,6 +82,8 @@ pub(crate) enum Purpose {
     /// Data that fills the disk: mail and its copies, refusals, counts. Leaves an eighth of the
     /// last segment free.
     Data,
+    /// A deletion of a key or of a member: leaves three quarters of that eighth.
+    Delete,
     /// A run of a node: leaves half of that eighth.
     Join,
     /// Acknowledgements, which free room.
@@ -377,8 +381,9 @@ impl<F: SegmentFile> Log<F> {
         let bytes = newest.map_or(self.segment_bytes, |(_, bytes)| *bytes);
         match purpose {
             Purpose::Data if !self.spare.is_ready() => bytes / 8,
+            Purpose::Delete if !self.spare.is_ready() => (bytes / 32).saturating_mul(3),
             Purpose::Join if !self.spare.is_ready() => bytes / 16,
-            Purpose::Data | Purpose::Join | Purpose::Ack => BOOT_RESERVE,
+            Purpose::Data | Purpose::Delete | Purpose::Join | Purpose::Ack => BOOT_RESERVE,
             Purpose::Boot => 0,
         }
     }
@@ -651,7 +656,8 @@ impl<F: SegmentFile> Log<F> {
             | LogRecord::Counts { .. }
             | LogRecord::Total { .. }
             | LogRecord::Time(_)
-            | LogRecord::Ran(_) => Ok(()),
+            | LogRecord::Ran(_)
+            | LogRecord::Purged(_) => Ok(()),
         }
     }
 }

@@ -723,7 +723,7 @@ impl Node {
         let generator = &mut self.generator;
         let event = self.outgoing.on_verdict(run, self.now, wait, generator);
         self.events.extend(event);
-        if matches!(verdict, MailVerdict::Busy | MailVerdict::Full) {
+        if !verdict.is_final() {
             return;
         }
         for seq in self.outgoing.settle(first, last) {
@@ -732,9 +732,10 @@ impl Node {
             }
             self.events.push_back(match verdict {
                 MailVerdict::Refused(reason) => NodeEvent::MailRefused(seq, reason),
-                MailVerdict::Stored | MailVerdict::Busy | MailVerdict::Full => {
-                    NodeEvent::MailStored(seq)
-                }
+                MailVerdict::Stored
+                | MailVerdict::Busy
+                | MailVerdict::Full
+                | MailVerdict::OverShare => NodeEvent::MailStored(seq),
             });
         }
     }

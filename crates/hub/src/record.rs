@@ -205,14 +205,18 @@ pub enum MailVerdict {
     Busy,
     /// As `Busy`, since the store is full; [`ToNode::HasRoom`] follows when it has room again.
     Full,
+    /// As `Busy`, since the stored mail of this node, or of all nodes of its role, has the
+    /// [share](crate::SenderShare) that the hub permits.
+    OverShare,
 }
 
 impl Encode for MailVerdict {
-    /// 0 stored, 254 full, 255 busy, else the refusal's code.
+    /// 0 stored, 253 over the share, 254 full, 255 busy, else the refusal's code.
     fn encode(&self, out: &mut Writer<'_>) {
         out.u8(match self {
             Self::Stored => 0,
             Self::Refused(refusal) => *refusal as u8,
+            Self::OverShare => OVER_SHARE,
             Self::Full => FULL,
             Self::Busy => u8::MAX,
         });
@@ -221,10 +225,22 @@ impl Encode for MailVerdict {
 
 const FULL: u8 = 254;
 
+const OVER_SHARE: u8 = 253;
+
 impl MailVerdict {
+    /// Returns whether the mail is settled: the sender need not send it again.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::Stored | Self::Refused(_) => true,
+            Self::Busy | Self::Full | Self::OverShare => false,
+        }
+    }
+
     fn from_code(code: u8) -> Result<Self, DecodeError> {
         match code {
             0 => Ok(Self::Stored),
+            OVER_SHARE => Ok(Self::OverShare),
             FULL => Ok(Self::Full),
             u8::MAX => Ok(Self::Busy),
             code => MailRefusal::from_code(code).map(Self::Refused),

@@ -5,6 +5,7 @@ mod kv;
 mod mailbox;
 mod op;
 mod room;
+mod share;
 #[cfg(test)]
 mod tests;
 
@@ -14,7 +15,7 @@ use std::collections::VecDeque;
 
 use wire::{ClientId, CommandId, InstanceId, NodeId, UnixTime};
 
-use crate::field::{BatchSeq, CountKey, Epoch, LogId, MailSeq, SenderSeq};
+use crate::field::{BatchSeq, CountKey, Epoch, LogId, MailSeq, Role, SenderSeq};
 use crate::log::format::{LogRecord, NodeRun};
 use crate::log::{
     AppendError, Log, NODE_BYTES, Purpose, ReadFailure, Recovery, SEGMENT_BYTES_MIN, SegmentFile,
@@ -23,6 +24,7 @@ use crate::log::{
 use crate::record::{MailTo, MailVerdict};
 
 pub use crate::log::OpenFailure;
+pub use crate::log::SenderUsage;
 pub use groups::GroupStoreConfig;
 pub use kv::KvStoreConfig;
 pub use mailbox::OnFull;
@@ -32,6 +34,7 @@ pub use op::{
 };
 use room::resume_level;
 pub use room::{FullReason, StoreStatus};
+pub use share::{SenderShare, SenderShares};
 
 /// Executes a hub's store commands on a log.
 ///
@@ -84,6 +87,11 @@ pub struct StoreStats {
     pub busy: u64,
     /// Mails not stored for lack of room.
     pub full: u64,
+    /// Mails not stored since their sender, or all senders of its role, exceed their
+    /// [share](SenderShare).
+    pub over_share: u64,
+    /// Mails deleted by [`StoreOp::Purge`].
+    pub purged: u64,
     /// Mails deleted because they expired.
     pub expired: u64,
     /// Mails and keys that failed their checksum: the disk has lost synced data.
@@ -211,7 +219,8 @@ impl<F: SegmentFile> Store<F> {
                 node,
                 instance,
                 epoch,
-            } => self.join(node, instance, epoch),
+                role,
+            } => self.join((node, role), instance, epoch),
             StoreOp::Append(mails) => Ok(Completed::Appended(
                 mails.iter().map(|mail| self.append(mail)).collect(),
             )),
@@ -228,7 +237,9 @@ impl<F: SegmentFile> Store<F> {
                 let outcome = groups::execute(&mut self.log, self.config.groups, &op);
                 outcome.map(Completed::Group)
             }
-            StoreOp::Kv(op) => kv::execute(&mut self.log, self.config.kv, &op).map(Completed::Kv),
+            StoreOp::Kv(op) => kv::execute(&mut self.log, &self.config, &op).map(Completed::Kv),
+            StoreOp::Purge { from } => self.purge(from),
+            StoreOp::Sent { from } => Ok(Completed::Sent(self.log.index.senders().of_node(from))),
             StoreOp::Status => Ok(Completed::Status(self.status())),
             StoreOp::Ran(ran) => self.record_run(ran),
             StoreOp::Read { .. } => Err(StoreError::Failed),
@@ -295,10 +306,21 @@ impl<F: SegmentFile> Store<F> {
         self.log.files
     }
 
-    fn join(&mut self, node: NodeId, instance: InstanceId, claimed: Epoch) -> Outcome {
+    fn join(
+        &mut self,
+        (node, role): (NodeId, Role),
+        instance: InstanceId,
+        claimed: Epoch,
+    ) -> Outcome {
         let known = self.log.index.node(node).map(|state| state.run);
         let run = match known {
-            Some(run) if run.instance == instance => run,
+            Some(run) if run.instance == instance && run.role == Some(role) => run,
+            Some(run) if run.instance == instance => {
+                let role = Some(role);
+                let run = NodeRun { role, ..run };
+                self.log.append(&LogRecord::Node(run), Purpose::Join)?;
+                run
+            }
             Some(run) if claimed != Epoch(0) && claimed < run.epoch => {
                 return Ok(Completed::Fenced);
             }
@@ -312,6 +334,7 @@ impl<F: SegmentFile> Store<F> {
                     epoch: Epoch(last.0.checked_add(1).ok_or(StoreError::Busy)?),
                     mail_mark: SenderSeq(0),
                     count_mark: BatchSeq(0),
+                    role: Some(role),
                 };
                 self.log.append(&LogRecord::Node(run), Purpose::Join)?;
                 run
@@ -323,9 +346,19 @@ impl<F: SegmentFile> Store<F> {
             log: self.log.index.log,
             newest: self.log.index.time,
             ran: Duration::from_millis(self.log.index.ran),
+            last_mail: self.log.index.last_mail,
             mail_mark: run.mail_mark,
             count_mark: run.count_mark,
         })
+    }
+
+    fn purge(&mut self, from: NodeId) -> Outcome {
+        let usage = self.log.index.senders().of_node(from);
+        if usage.mails > 0 {
+            self.log.append(&LogRecord::Purged(from), Purpose::Ack)?;
+            self.stats.purged = self.stats.purged.saturating_add(usage.mails);
+        }
+        Ok(Completed::Purged(usage))
     }
 
     fn acknowledge(&mut self, player: ClientId, upto: MailSeq) -> Outcome {
@@ -521,6 +554,9 @@ impl<F: SegmentFile> Store<F> {
         match judged.verdict {
             MailVerdict::Busy => self.stats.busy = self.stats.busy.saturating_add(1),
             MailVerdict::Full => self.stats.full = self.stats.full.saturating_add(1),
+            MailVerdict::OverShare => {
+                self.stats.over_share = self.stats.over_share.saturating_add(1);
+            }
             MailVerdict::Stored | MailVerdict::Refused(_) => {}
         }
         Settled {
@@ -556,8 +592,10 @@ pub struct StoreConfig {
     /// counts once. Disk use is at most twice that and
     /// a few segments.
     pub live_bytes_max: u64,
-    /// Mails in all mailboxes. Default 4 million. Each takes 33 to 50 bytes of memory.
+    /// Mails in all mailboxes. Default 4 million. Each takes 35 to 53 bytes of memory.
     pub mails_max: usize,
+    /// How much of these one node may fill, and all nodes of a role; also of the durable keys.
+    pub shares: SenderShares,
     /// Bytes of log after which a snapshot of the mail index is written. Default 16 MiB, at least 32
     /// for each stored mail; `u64::MAX` for none. A start reads about as much of the log.
     pub snapshot_after: u64,
@@ -587,6 +625,7 @@ impl Default for StoreConfig {
             on_full: OnFull::RejectSender,
             live_bytes_max: 1 << 30,
             mails_max: 4_000_000,
+            shares: SenderShares::default(),
             snapshot_after: 16 << 20,
             kv: KvStoreConfig::default(),
             groups: GroupStoreConfig::default(),

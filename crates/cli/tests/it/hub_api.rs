@@ -537,7 +537,7 @@ fn ha1_every_counter_of_hub_and_store_is_a_metric() {
 }
 
 /// Every operation, with what it needs to succeed.
-const OPERATIONS: [(&str, &str, &str); 23] = [
+const OPERATIONS: [(&str, &str, &str); 25] = [
     ("GET", "/v1/health", ""),
     ("GET", "/v1/openapi.json", ""),
     ("GET", "/metrics", ""),
@@ -545,6 +545,8 @@ const OPERATIONS: [(&str, &str, &str); 23] = [
     ("GET", "/v1/mail/{player}", ""),
     ("POST", "/v1/mail/{player}/ack", r#"{"upto": 1}"#),
     ("DELETE", "/v1/mail/{player}", ""),
+    ("GET", "/v1/senders/{node}/mail", ""),
+    ("DELETE", "/v1/senders/{node}/mail", ""),
     ("GET", "/v1/presence", ""),
     ("POST", "/v1/players/{player}/kick", "reason"),
     ("POST", "/v1/forward/{player}", "text"),
@@ -591,6 +593,7 @@ fn ha1_every_described_operation_answers_as_described() {
             let granted = api.ask("write", "POST /v1/leases?ttl=3600", "");
             let at = path
                 .replace("{player}", "42")
+                .replace("{node}", &"7".repeat(64))
                 .replace("{topic}", "news")
                 .replace("{lease}", granted.text("lease"))
                 .replace("{name}", "kill")

@@ -6,6 +6,7 @@ mod kv;
 mod live;
 mod mail;
 mod person;
+mod purge;
 mod request;
 mod stats;
 mod watch;
@@ -30,6 +31,7 @@ pub use kv::{DeleteKey, GetKey, KeyDurability, KvCommand, ListKeys, PutKey, Swap
 pub use live::{KickPlayer, ListNodes, ListPlayers, PlainRequest};
 pub use mail::{AckMail, ClearMail, ListMail, MailCommand, SendMail};
 pub use person::{PersonArgs, PersonCommand};
+pub use purge::PurgeMail;
 pub use request::ApiArgs;
 pub use stats::QueryStats;
 pub use watch::WatchPresence;
@@ -49,6 +51,8 @@ pub enum HubCommand {
     /// Reads and changes a mailbox.
     #[command(subcommand)]
     Mail(MailCommand),
+    /// Deletes all stored mail of a sender.
+    Purge(PurgeMail),
     /// Reads, changes and watches keys.
     #[command(subcommand)]
     Kv(KvCommand),
@@ -168,6 +172,7 @@ impl HubCommand {
             Self::Ls(list) => list.api.json,
             Self::Who(list) => list.api.json,
             Self::Mail(command) => command.is_json(),
+            Self::Purge(purge) => purge.api.json,
             Self::Kv(command) => command.is_json(),
             Self::Person(command) => command.is_json(),
             Self::Stats(query) => query.api.json,
@@ -187,6 +192,7 @@ impl HubCommand {
             Self::Ls(list) => list.show(),
             Self::Who(list) => list.show(),
             Self::Mail(command) => command.run(),
+            Self::Purge(purge) => purge.run(),
             Self::Kv(command) => command.run(),
             Self::Person(command) => command.run(),
             Self::Stats(query) => query.show(),

@@ -185,6 +185,7 @@ impl From<KvError> for ErrorResponse {
             KvError::Busy => SendFault::Full.into(),
             KvError::HubDown => SendFault::HubDown.into(),
             KvError::Unknown => HubFault::TimedOut.into(),
+            KvError::OverShare => Self::new(StatusCode::INSUFFICIENT_STORAGE, "over_share", detail),
             KvError::Full | _ => Self::new(StatusCode::INSUFFICIENT_STORAGE, "store_full", detail),
         }
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::key::Access;
 use super::shared::{Peer, Shared};
-use super::{kv, lease, mailbox, message, metrics, person, statistics, watch};
+use super::{kv, lease, mailbox, message, metrics, person, sender, statistics, watch};
 use crate::http::error_response::{ErrorCode, ErrorResponse};
 use crate::http::request::normalized;
 
@@ -27,6 +27,8 @@ pub(super) enum Operation {
     ReadMail,
     ClearMail,
     AckMail,
+    CountSent,
+    PurgeSent,
     Presence,
     Watch,
     Kick,
@@ -47,7 +49,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    pub(super) const ALL: [Self; 24] = [
+    pub(super) const ALL: [Self; 26] = [
         Self::Health,
         Self::Description,
         Self::Metrics,
@@ -55,6 +57,8 @@ impl Operation {
         Self::ReadMail,
         Self::ClearMail,
         Self::AckMail,
+        Self::CountSent,
+        Self::PurgeSent,
         Self::Presence,
         Self::Watch,
         Self::Kick,
@@ -81,6 +85,7 @@ impl Operation {
             Self::Metrics => "/metrics",
             Self::SendMail | Self::ReadMail | Self::ClearMail => "/v1/mail/{player}",
             Self::AckMail => "/v1/mail/{player}/ack",
+            Self::CountSent | Self::PurgeSent => "/v1/senders/{node}/mail",
             Self::Presence => "/v1/presence",
             Self::Watch => "/v1/watch",
             Self::Kick => "/v1/players/{player}/kick",
@@ -109,6 +114,7 @@ impl Operation {
             Self::Health | Self::Description => None,
             Self::Metrics => Some(Access::Metrics),
             Self::ReadMail
+            | Self::CountSent
             | Self::Presence
             | Self::Watch
             | Self::ListKeys
@@ -125,9 +131,11 @@ impl Operation {
             | Self::GrantLease
             | Self::RenewLease
             | Self::EndLease => Some(Access::Write),
-            Self::Kick | Self::Drain | Self::ExportPerson | Self::DeletePerson => {
-                Some(Access::Admin)
-            }
+            Self::Kick
+            | Self::Drain
+            | Self::PurgeSent
+            | Self::ExportPerson
+            | Self::DeletePerson => Some(Access::Admin),
         }
     }
 
@@ -140,6 +148,8 @@ impl Operation {
             Self::ReadMail => get(mailbox::read),
             Self::ClearMail => delete(mailbox::clear),
             Self::AckMail => post(mailbox::acknowledge),
+            Self::CountSent => get(sender::count),
+            Self::PurgeSent => delete(sender::purge),
             Self::Presence => get(message::presence),
             Self::Watch => get(watch::watch),
             Self::Kick => post(message::kick),
@@ -262,6 +272,7 @@ mod tests {
                 | Self::Description
                 | Self::Metrics
                 | Self::ReadMail
+                | Self::CountSent
                 | Self::Presence
                 | Self::Watch
                 | Self::ListKeys
@@ -269,7 +280,11 @@ mod tests {
                 | Self::ListStatistics
                 | Self::QueryStatistics
                 | Self::ExportPerson => "get",
-                Self::ClearMail | Self::DeleteKey | Self::EndLease | Self::DeletePerson => "delete",
+                Self::ClearMail
+                | Self::PurgeSent
+                | Self::DeleteKey
+                | Self::EndLease
+                | Self::DeletePerson => "delete",
                 Self::PutKey => "put",
                 Self::SendMail
                 | Self::AckMail

@@ -7,7 +7,7 @@ use axum::extract::Query;
 use axum::extract::rejection::PathRejection;
 use axum::http::Uri;
 use hub::Name;
-use wire::ClientId;
+use wire::{ClientId, NodeId};
 
 use crate::http::error_response::{ErrorResponse, FieldError};
 
@@ -98,6 +98,14 @@ pub(super) fn player(part: Result<Path<String>, PathRejection>) -> Result<Client
         );
         ErrorResponse::bad("bad_player", detail)
     })
+}
+
+/// Reads the node of a path: its id.
+pub(super) fn node(part: Result<Path<String>, PathRejection>) -> Result<NodeId, ErrorResponse> {
+    let text = part.map(|Path(text)| text).unwrap_or_default();
+    let detail = "a node is its id, 64 hexadecimal digits";
+    text.parse()
+        .map_err(|_| ErrorResponse::bad("bad_node", detail))
 }
 
 /// Reads the name in a path.

@@ -41,6 +41,7 @@ const fn join_op(instance: u64, epoch: Epoch) -> StoreOp {
         node: NODE,
         instance: InstanceId(instance),
         epoch,
+        role: crate::Role::GameNode,
     }
 }
 

@@ -54,7 +54,8 @@ pub enum ClaimPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderRates([SenderRate; 6]);
 
-/// How fast one node may send mail. It may send the mail of one second at once.
+/// How fast one node, and all nodes of a role, may send mail. They may send the mail of one second at
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderRate {
@@ -63,6 +64,10 @@ pub struct SenderRate {
     pub mails_per_s: u32,
     /// Bytes of bodies a second. Default `u32::MAX`: unlimited.
     pub mail_bytes_per_s: u32,
+    /// Mails a second of all nodes of the role. Default `u32::MAX`: unlimited.
+    pub role_mails_per_s: u32,
+    /// Bytes of bodies a second of all nodes of the role. Default `u32::MAX`: unlimited.
+    pub role_mail_bytes_per_s: u32,
 }
 
 impl Default for SenderRate {
@@ -70,6 +75,8 @@ impl Default for SenderRate {
         Self {
             mails_per_s: u32::MAX,
             mail_bytes_per_s: u32::MAX,
+            role_mails_per_s: u32::MAX,
+            role_mail_bytes_per_s: u32::MAX,
         }
     }
 }
@@ -101,6 +108,8 @@ pub(super) struct Access {
     forged: BTreeMap<NodeId, Budget>,
     mails: BTreeMap<NodeId, Budget>,
     bytes: BTreeMap<NodeId, Budget>,
+    role_mails: BTreeMap<Role, Budget>,
+    role_bytes: BTreeMap<Role, Budget>,
 }
 
 /// Why a claim is not granted.
@@ -200,23 +209,32 @@ impl Access {
         Ok(issuer)
     }
 
-    /// Charges a mail of `len` bytes; returns false if the node exceeds its rate.
+    /// Charges a mail of `len` bytes; returns false if the node or its role exceeds the rate.
     pub(super) fn admit_mail(
         &mut self,
         now: Instant,
-        node: NodeId,
+        (node, role): (NodeId, Role),
         rate: SenderRate,
         len: usize,
     ) -> bool {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        let kinds = [
+        let mut budgets = Vec::new();
+        let of_node = [
             (&mut self.mails, rate.mails_per_s, 1),
             (&mut self.bytes, rate.mail_bytes_per_s, len),
         ];
-        let mut budgets = Vec::new();
-        for (table, per_s, amount) in kinds {
+        for (table, per_s, amount) in of_node {
             if per_s < u32::MAX {
                 budgets.push((table.entry(node).or_default(), per_s, amount));
+            }
+        }
+        let of_role = [
+            (&mut self.role_mails, rate.role_mails_per_s, 1),
+            (&mut self.role_bytes, rate.role_mail_bytes_per_s, len),
+        ];
+        for (table, per_s, amount) in of_role {
+            if per_s < u32::MAX {
+                budgets.push((table.entry(role).or_default(), per_s, amount));
             }
         }
         let mut all = budgets.iter_mut();

@@ -219,6 +219,16 @@ pub enum HubEvent {
         /// How long it was full.
         after: Duration,
     },
+    /// Mail of a node is not stored since it, or all nodes of its role, exceed their
+    /// [share](crate::SenderShare) of the store. Reported at once, and each minute while it lasts.
+    SenderOverShare {
+        /// The node.
+        node: NodeId,
+        /// Its role.
+        role: Role,
+        /// Mails of it that were not stored since the last event.
+        refused: u64,
+    },
     /// The disk has lost mail that was acknowledged to its sender; the rest is kept.
     MailCorrupt {
         /// Mails lost since the last event.
@@ -288,6 +298,8 @@ pub struct HubStats {
     pub mail_busy: u64,
     /// Mails not stored since the store was full; the sender retries.
     pub mail_full: u64,
+    /// Mails not stored since their sender exceeds its [share](crate::SenderShare); the sender retries.
+    pub mail_over_share: u64,
     /// Mails rejected with `Busy`, since their sender exceeds its [rate](super::SenderRate).
     pub mail_over_rate: u64,
     /// Claims without a grant, if one is needed.

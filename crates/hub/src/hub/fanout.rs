@@ -178,6 +178,9 @@ impl Fanout {
             }
             MailVerdict::Busy => stats.mail_busy = stats.mail_busy.saturating_add(1),
             MailVerdict::Full => stats.mail_full = stats.mail_full.saturating_add(1),
+            MailVerdict::OverShare => {
+                stats.mail_over_share = stats.mail_over_share.saturating_add(1);
+            }
         }
         stats.mail_dropped = stats.mail_dropped.saturating_add(one.dropped.into());
         self.dropped = self.dropped.saturating_add(one.dropped.into());

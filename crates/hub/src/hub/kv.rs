@@ -18,16 +18,18 @@ use bytes::Bytes;
 use wire::{ConnectionId, Instant, NodeId};
 
 use super::ENTRY_BYTES;
-use crate::field::{Epoch, KvRequest, Redacted};
+use crate::field::{Epoch, KvRequest, Redacted, Role};
 use crate::kv::{
     Durability, KvChange, KvEntry, KvError, KvKey, KvLease, KvPut, KvRange, KvWrite,
     PAGE_ENTRIES_MAX, Revision,
 };
-use crate::record::{KvItem, KvToHub, KvToNode, RECORD_BYTES_MAX, ToNode};
+use crate::record::{KvToHub, KvToNode, RECORD_BYTES_MAX};
 use crate::store::{KvOp, KvOutcome, StoreError};
 pub use config::{KvConfig, KvStats};
 use leases::Leases;
-use tables::{Outcomes, Size, Writes};
+use tables::{
+    Outcomes, Size, WRITE_BYTES, Writes, encode, entry_bytes, request_bytes, to_entry, to_item,
+};
 use watches::{History, Watches};
 
 pub(super) type Entries = BTreeMap<KvKey, Entry>;
@@ -36,6 +38,8 @@ pub(super) type Entries = BTreeMap<KvKey, Entry>;
 pub(super) struct Entry {
     revision: Revision,
     lease: Option<KvLease>,
+    /// The node that set it, with its role, if it is in memory only. The store knows those of the others.
+    by: Option<(NodeId, Role)>,
     value: Bytes,
 }
 
@@ -94,6 +98,7 @@ pub(super) enum Caller {
     Link {
         link: ConnectionId,
         run: KvLease,
+        role: Role,
         request: KvRequest,
     },
     /// With the number that the caller has given.
@@ -200,7 +205,7 @@ impl Kv {
     /// Handles a record of a run that has joined. Returns false if its link is to be closed.
     pub(super) fn on_record(
         &mut self,
-        (link, run): (ConnectionId, KvLease),
+        (link, run, role): (ConnectionId, KvLease, Role),
         record: KvToHub<'_>,
         room: Room,
     ) -> bool {
@@ -248,7 +253,12 @@ impl Kv {
                 return true;
             }
         };
-        let caller = Caller::Link { link, run, request };
+        let caller = Caller::Link {
+            link,
+            run,
+            role,
+            request,
+        };
         self.on_request(caller, what, room);
         true
     }
@@ -312,7 +322,7 @@ impl Kv {
             if revision.durability() == Durability::Memory {
                 if let Some(revision) = self.next_revision() {
                     self.stats.leases_ended = self.stats.leases_ended.saturating_add(1);
-                    self.apply(key, revision, None, None);
+                    self.apply(key, revision, None, (None, None));
                 } else {
                     self.leases.bind(lease, key, Some(now + RETRY));
                 }
@@ -379,7 +389,7 @@ impl Kv {
                     Ok(KvOutcome::Done(revision)) => {
                         let lease = value.as_ref().and_then(|(_, lease)| *lease);
                         let ends = lease.and_then(&end_of);
-                        self.apply(key, *revision, value, ends);
+                        self.apply(key, *revision, value, (ends, None));
                         self.answer(caller, Ok(*revision));
                     }
                     Ok(KvOutcome::Refused(error)) => self.refuse(caller, *error),
@@ -390,7 +400,7 @@ impl Kv {
             Then::LeaseEnd(lease, key) => match outcome {
                 Ok(KvOutcome::Done(revision)) => {
                     self.stats.leases_ended = self.stats.leases_ended.saturating_add(1);
-                    self.apply(key, *revision, None, None);
+                    self.apply(key, *revision, None, (None, None));
                 }
                 // It was written again since.
                 Ok(KvOutcome::Refused(KvError::Conflict { .. } | KvError::NotFound)) => {}
@@ -437,6 +447,7 @@ impl Kv {
             .fold(0, usize::saturating_add)
             .saturating_add(self.history.bytes())
             .saturating_add(self.leases.memory_bytes())
+            .saturating_add(self.memory.memory_bytes())
             .saturating_add(self.watches.len().saturating_mul(WATCH))
             .saturating_add(self.writes.bytes)
             .saturating_add(self.waiting_bytes)
@@ -483,6 +494,7 @@ impl Kv {
             let entry = Entry {
                 revision: loaded.revision,
                 lease: loaded.lease,
+                by: None,
                 value: loaded.value.0,
             };
             self.entries.insert(loaded.key, entry);
@@ -549,24 +561,21 @@ impl Kv {
             return Err(KvError::Conflict { current });
         }
         if let KvWrite::Put(put) = &write {
-            let old = entry.map_or(0, |entry| entry_bytes(key, entry.value.len()));
-            let kept = self.memory.bytes.saturating_sub(old);
-            let bytes = kept.saturating_add(entry_bytes(key, put.value.len()));
-            let is_full = entry.is_none() && self.memory.keys >= self.config.memory_keys_max;
             if put.value.len() > crate::kv::VALUE_BYTES_MAX {
                 return Err(KvError::TooLarge);
             }
-            if is_full || bytes > self.config.memory_bytes_max {
-                return Err(KvError::Full);
-            }
+            let bytes = entry_bytes(key, put.value.len());
+            self.memory
+                .check(&self.config, caller.writer(), (key, entry), bytes)?;
         }
         let revision = self.next_revision().ok_or(KvError::Busy)?;
         match write {
             KvWrite::Put(put) => {
                 let lease = caller.run().filter(|_| put.lease);
-                self.apply(put.key, revision, Some((put.value, lease)), None);
+                let by = caller.writer();
+                self.apply(put.key, revision, Some((put.value, lease)), (None, by));
             }
-            KvWrite::Delete { key, .. } => self.apply(key, revision, None, None),
+            KvWrite::Delete { key, .. } => self.apply(key, revision, None, (None, None)),
         }
         Ok(revision)
     }
@@ -627,13 +636,14 @@ impl Kv {
         (used < MEMORY_CHANGES_MAX).then(|| Revision(head.0.saturating_add(1)))
     }
 
-    /// Makes a change visible. `ends` is when its lease ends, if its run is not connected.
+    /// Makes a change visible. `ends` is when its lease ends, if its run is not connected; `by` is the
+    /// writer of a key in memory.
     fn apply(
         &mut self,
         key: KvKey,
         revision: Revision,
         value: Option<(Redacted<Bytes>, Option<KvLease>)>,
-        ends: Option<Instant>,
+        (ends, by): (Option<Instant>, Option<(NodeId, Role)>),
     ) {
         let known = self
             .entries
@@ -653,6 +663,7 @@ impl Kv {
             let entry = Entry {
                 revision,
                 lease: *lease,
+                by,
                 value: value.0.clone(),
             };
             self.memory.add(&key, &entry);
@@ -715,6 +726,8 @@ impl Kv {
 
     fn refuse(&mut self, caller: Caller, error: KvError) {
         self.stats.refused = self.stats.refused.saturating_add(1);
+        let is_over = u64::from(error == KvError::OverShare);
+        self.stats.over_share = self.stats.over_share.saturating_add(is_over);
         self.answer(caller, Err(error));
     }
 
@@ -737,6 +750,13 @@ impl Caller {
         }
     }
 
+    const fn writer(&self) -> Option<(NodeId, Role)> {
+        match self {
+            Self::Link { run, role, .. } => Some((run.node, *role)),
+            Self::Local(_) => None,
+        }
+    }
+
     /// Returns the key of its share; the hub's own process has one, too.
     const fn share(&self) -> ConnectionId {
         match self {
@@ -745,50 +765,6 @@ impl Caller {
         }
     }
 }
-
-fn to_entry(key: &KvKey, entry: &Entry) -> KvEntry {
-    KvEntry {
-        key: key.clone(),
-        revision: entry.revision,
-        lease: entry.lease,
-        value: Redacted(entry.value.clone()),
-    }
-}
-
-fn to_item<'a>(key: &KvKey, entry: &'a Entry) -> KvItem<'a> {
-    KvItem {
-        key: key.clone(),
-        revision: entry.revision,
-        lease: entry.lease,
-        value: Redacted(&entry.value),
-    }
-}
-
-fn encode(record: KvToNode<'_>) -> Bytes {
-    let mut encoded = Vec::new();
-    ToNode::Kv(record).encode(&mut encoded);
-    encoded.into()
-}
-
-/// Memory of an entry, bytes.
-fn entry_bytes(key: &KvKey, value: usize) -> usize {
-    const FIXED: usize = size_of::<(KvKey, Entry)>() + ENTRY_BYTES;
-    FIXED
-        .saturating_add(key.as_bytes().len())
-        .saturating_add(value)
-}
-
-fn request_bytes(request: &Request) -> usize {
-    let value = if let Request::Write(KvWrite::Put(put)) = request {
-        put.value.len()
-    } else {
-        0
-    };
-    value.saturating_add(WRITE_BYTES)
-}
-
-/// Memory of a request without its value, bytes.
-const WRITE_BYTES: usize = size_of::<(Caller, Request)>() + KvKey::LEN_MAX;
 
 /// Requests that wait for the durable keys at most.
 const WAITING_MAX: usize = 4_096;

@@ -357,7 +357,7 @@ impl Link {
     fn take_settled(&mut self) -> Option<Bytes> {
         let (first, last, verdict) = self.settled.take()?;
         let retry_ms = match verdict {
-            MailVerdict::Busy | MailVerdict::Full => self.retry_ms,
+            MailVerdict::Busy | MailVerdict::Full | MailVerdict::OverShare => self.retry_ms,
             MailVerdict::Stored | MailVerdict::Refused(_) => 0,
         };
         let record = ToNode::MailSettled {

@@ -96,6 +96,9 @@ impl Hub {
         } else {
             request.lease
         };
+        // Numbers that no mail has yet would hide or acknowledge later mail.
+        let newest = self.upkeep.newest_mail;
+        let acknowledged = request.acknowledged.min(newest);
         let new = Claim {
             node,
             generation: Generation::default(),
@@ -104,9 +107,9 @@ impl Hub {
             lease,
             granted,
             meta: request.meta.to_bytes().0,
-            given: request.delivered.max(request.acknowledged),
+            given: request.delivered.min(newest).max(acknowledged),
             unacknowledged: VecDeque::new(),
-            acknowledged: request.acknowledged,
+            acknowledged,
             acknowledging: None,
             reading: Reading::Done,
             reports_empty: true,
@@ -127,7 +130,7 @@ impl Hub {
                 lease,
             },
         );
-        if request.acknowledged > MailSeq(0) {
+        if acknowledged > MailSeq(0) {
             self.acknowledging.insert(player);
         }
         self.request_read(player);
@@ -461,6 +464,7 @@ impl Hub {
                 node,
                 instance: join.instance,
                 epoch: join.epoch,
+                role: join.role,
             };
             link.state = LinkState::Joining(join);
             self.ops.push(op, Pending::Join(id));
@@ -487,6 +491,7 @@ impl Hub {
             log,
             newest,
             ran,
+            last_mail,
             mail_mark,
             count_mark,
         }) = outcome
@@ -497,6 +502,7 @@ impl Hub {
         let (node, join) = (link.node, join.clone());
         self.boot = self.boot.max(boot);
         self.stats_router.set_log(log);
+        self.upkeep.on_mail_number(last_mail);
         if let Some(read) = self.clock.set_floor(self.now, newest, ran) {
             self.event(HubEvent::ClockRejected {
                 read,

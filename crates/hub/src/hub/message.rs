@@ -408,9 +408,10 @@ impl Hub {
         let bytes = own_bytes.saturating_add(self.ops.mail_bytes());
         let has_room =
             self.ops.len() < self.config.ops_in_flight && bytes < self.config.store_bytes_in_flight;
-        let rate = self.config.access.rates.of(member.join.role);
+        let sender = (node, member.join.role);
+        let rate = self.config.access.rates.of(sender.1);
         let access = &mut self.upkeep.access;
-        let is_paced = has_room && access.admit_mail(self.now, node, rate, mail.body.len());
+        let is_paced = has_room && access.admit_mail(self.now, sender, rate, mail.body.len());
         if has_room && !is_paced {
             self.stats.mail_over_rate = self.stats.mail_over_rate.saturating_add(1);
         }
@@ -619,6 +620,7 @@ impl Hub {
             return;
         }
         claim.given = mail.seq;
+        self.upkeep.on_mail_number(mail.seq);
         let number = claim.number;
         let len = mail.body.len().saturating_add(128);
         claim.unacknowledged.push_back((mail.seq, len));
@@ -761,10 +763,12 @@ impl Hub {
     fn settle(&mut self, id: ConnectionId, seq: SenderSeq, verdict: MailVerdict) {
         if verdict == MailVerdict::Full && self.upkeep.room.on_full(id) {
             upkeep::request_status(self);
+        } else if verdict == MailVerdict::OverShare {
+            upkeep::on_over_share(self, id);
         }
         if let Some(link) = self.links.get_mut(&id) {
             link.settle(seq, verdict);
-            if !matches!(verdict, MailVerdict::Busy | MailVerdict::Full) {
+            if verdict.is_final() {
                 link.note_settled(seq);
             }
             self.ready.insert(id);

@@ -1,13 +1,15 @@
 //! Tasks of a hub that are no messages: the room of its store, its time of running, and access.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
-use wire::Instant;
+use wire::{ConnectionId, Instant, NodeId};
 
 use super::access::Access;
 use super::room::Room;
 use super::table::Pending;
-use super::{Hub, HubEvent, HubHealth, HubStatus};
+use super::{ENTRY_BYTES, Hub, HubEvent, HubHealth, HubStatus};
+use crate::field::MailSeq;
 use crate::record::ToNode;
 use crate::store::{Completed, Outcome, StoreOp};
 
@@ -19,6 +21,10 @@ pub(super) struct Upkeep {
     pub(super) access: Access,
     /// Events of players that were taken over that are queued.
     takes_queued: usize,
+    /// Nodes over their share: when that was reported, and mails not stored since.
+    over_share: BTreeMap<NodeId, (Instant, u64)>,
+    /// The highest number of a mail that the hub knows of.
+    pub(super) newest_mail: MailSeq,
 }
 
 impl Upkeep {
@@ -32,6 +38,10 @@ impl Upkeep {
         true
     }
 
+    pub(super) fn on_mail_number(&mut self, seq: MailSeq) {
+        self.newest_mail = self.newest_mail.max(seq);
+    }
+
     pub(super) const fn on_event_polled(&mut self, event: Option<&HubEvent>) {
         if let Some(HubEvent::PlayerTaken { .. }) = event {
             self.takes_queued = self.takes_queued.saturating_sub(1);
@@ -40,9 +50,42 @@ impl Upkeep {
 
     pub(super) fn memory_bytes(&self) -> usize {
         let room = self.room.memory_bytes();
-        room.saturating_add(self.access.memory_bytes())
+        let over_share = self.over_share.len().saturating_mul(64 + ENTRY_BYTES);
+        let access = self.access.memory_bytes();
+        room.saturating_add(access).saturating_add(over_share)
     }
 }
+
+/// Reports that mail of a link was not stored since its sender exceeds its share.
+pub(super) fn on_over_share(hub: &mut Hub, link: ConnectionId) {
+    let Some(link) = hub.links.get(&link) else {
+        return;
+    };
+    let (Some(member), node) = (link.member(), link.node) else {
+        return;
+    };
+    let role = member.join.role;
+    let known = hub.upkeep.over_share.get_mut(&node);
+    let refused = match known {
+        Some((reported, refused)) => {
+            *refused = refused.saturating_add(1);
+            if *reported + OVER_SHARE_REPORT > hub.now {
+                return;
+            }
+            *refused
+        }
+        None => 1,
+    };
+    hub.upkeep.over_share.insert(node, (hub.now, 0));
+    hub.event(HubEvent::SenderOverShare {
+        node,
+        role,
+        refused,
+    });
+}
+
+/// Interval of the events of a node that stays over its share.
+const OVER_SHARE_REPORT: Duration = Duration::from_secs(60);
 
 /// Requests the state of the store if that is due, and records how long the hub runs.
 pub(super) fn on_tick(hub: &mut Hub) {
@@ -50,6 +93,9 @@ pub(super) fn on_tick(hub: &mut Hub) {
         request_status(hub);
     }
     record_run(hub);
+    let now = hub.now;
+    let over_share = &mut hub.upkeep.over_share;
+    over_share.retain(|_, (reported, _)| *reported + OVER_SHARE_REPORT.saturating_mul(2) > now);
 }
 
 /// Records how long the hub runs while mail does not expire by its clock, and reports that.

@@ -10,13 +10,13 @@
 //! Big-endian. The checksum (RFC 3720, appendix B.4: Castagnoli) covers the segment's number, the
 //! record's offset, the length and the payload, so a record is valid only where it was written. A
 //! length of zero ends a segment, which is allocated full of zeros. The first byte of the payload
-//! is its code; codes 28-35 are reserved for statistics and upkeep.
+//! is its code; codes 28-31 are reserved for statistics.
 
 use wire::{ClientId, InstanceId, NodeId, Reader, UnixTime, Writer};
 
 use super::segment::SegmentId;
 use crate::field::{
-    BatchSeq, CountKey, DecodeError, Epoch, GroupId, LogId, MailSeq, Redacted, SenderSeq,
+    BatchSeq, CountKey, DecodeError, Epoch, GroupId, LogId, MailSeq, Redacted, Role, SenderSeq,
 };
 use crate::kv::{KvKey, KvLease};
 use crate::record::{
@@ -54,7 +54,8 @@ pub enum LogRecord<'a> {
     Ready,
     /// A start of the hub: `code 1, boot 4`.
     Boot(u32),
-    /// A node's run: `code 1, node 32, instance 8, epoch 4, mail mark 8, count mark 8`.
+    /// A node's run: `code 1, node 32, instance 8, epoch 4, mail mark 8, count mark 8 [, role 1]`. With
+    /// a role it has another code.
     Node(NodeRun),
     /// A mail: `code 1, seq 8, player 8, expires ms 8, node 32, epoch 4, sender seq 8, body...`
     Mail(StoredMail<'a>),
@@ -117,7 +118,8 @@ pub enum LogRecord<'a> {
         /// The members.
         players: PlayerIds,
     },
-    /// A key: `code 1, sequence 8, lease 1 [, node 32, epoch 4], key, value...`
+    /// A key: `code 1, sequence 8 [, by 32], lease 1 [, node 32, epoch 4], key, value...` With the node
+    /// that set it, it has another code.
     KvSet(StoredKv<'a>),
     /// A deleted key: `code 1, sequence 8, key`.
     KvDelete {
@@ -146,6 +148,8 @@ pub enum LogRecord<'a> {
     /// Mails that full mailboxes dropped for others: `code 1, count 2, (player 8, seq 8)...`; at
     /// least one and at most [`DROPS_MAX`].
     Dropped(Vec<(ClientId, MailSeq)>),
+    /// All mail of a sender is deleted: `code 1, node 32`.
+    Purged(NodeId),
     /// How long the hub has run since the last [`Time`](Self::Time) with a wall clock far from that:
     /// `code 1, ran ms 8`.
     Ran(u64),
@@ -179,6 +183,8 @@ pub struct NodeRun {
     pub mail_mark: SenderSeq,
     /// All batches up to this one are stored.
     pub count_mark: BatchSeq,
+    /// The role with which it joined last; `None` in a log of an earlier release.
+    pub role: Option<Role>,
 }
 
 /// A mail in the log.
@@ -205,6 +211,8 @@ pub struct StoredMail<'a> {
 pub struct StoredKv<'a> {
     /// Number of the change: larger than those of all changes before.
     pub sequence: u64,
+    /// The node that set it; `None` for the hub's own process, and in a log of an earlier release.
+    pub by: Option<NodeId>,
     /// The run of a node whose end deletes the key, if any.
     pub lease: Option<KvLease>,
     /// The key.
@@ -259,6 +267,9 @@ const MAILING: u8 = 16;
 const PART_REFUSAL: u8 = 17;
 const DROPPED: u8 = 18;
 const RAN: u8 = 32;
+const PURGED: u8 = 33;
+const NODE_WITH_ROLE: u8 = 34;
+const KV_SET_BY: u8 = 35;
 
 /// Why no record was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -380,10 +391,7 @@ impl<'a> LogRecord<'a> {
             }
             Self::Ready => out.u8(READY),
             Self::Boot(boot) => out.fields(&[&BOOT, boot]),
-            Self::Node(it) => {
-                out.fields(&[&NODE, &it.node, &it.instance, &it.epoch]);
-                out.fields(&[&it.mail_mark, &it.count_mark]);
-            }
+            Self::Node(it) => it.encode(out),
             Self::Mail(it) => {
                 out.fields(&[&MAIL, &it.seq, &it.player, &it.expires.as_millis()]);
                 out.fields(&[&it.node, &it.epoch, &it.sender_seq, &it.body]);
@@ -412,7 +420,10 @@ impl<'a> LogRecord<'a> {
                 out.fields(&[&GROUP_MEMBERS, group, &players.list()]);
             }
             Self::KvSet(it) => {
-                out.fields(&[&KV_SET, &it.sequence]);
+                match &it.by {
+                    None => out.fields(&[&KV_SET, &it.sequence]),
+                    Some(by) => out.fields(&[&KV_SET_BY, &it.sequence, by]),
+                }
                 KvLease::encode_option(it.lease.as_ref(), out);
                 out.fields(&[&it.key, &it.value]);
             }
@@ -434,6 +445,7 @@ impl<'a> LogRecord<'a> {
                 }
             }
             Self::Ran(ran) => out.fields(&[&RAN, ran]),
+            Self::Purged(node) => out.fields(&[&PURGED, node]),
         }
     }
 
@@ -443,13 +455,12 @@ impl<'a> LogRecord<'a> {
             START => Self::Start(Start::decode(&mut reader)?),
             READY => Self::Ready,
             BOOT => Self::Boot(reader.u32()?),
-            NODE => Self::Node(NodeRun {
-                node: NodeId(reader.array()?),
-                instance: InstanceId(reader.u64()?),
-                epoch: Epoch(reader.u32()?),
-                mail_mark: SenderSeq(reader.u64()?),
-                count_mark: BatchSeq(reader.u64()?),
-            }),
+            NODE => Self::Node(NodeRun::decode(&mut reader)?),
+            NODE_WITH_ROLE => {
+                let run = NodeRun::decode(&mut reader)?;
+                let role = Some(Role::decode(&mut reader)?);
+                Self::Node(NodeRun { role, ..run })
+            }
             MAIL => Self::Mail(StoredMail::decode(&mut reader)?),
             ACK => Self::Ack {
                 player: ClientId(reader.u64()?),
@@ -484,12 +495,7 @@ impl<'a> LogRecord<'a> {
                 group: GroupId(reader.u64()?),
                 players: PlayerList::decode(&mut reader)?.to_ids(),
             },
-            KV_SET => Self::KvSet(StoredKv {
-                sequence: reader.u64()?,
-                lease: KvLease::decode_option(&mut reader)?,
-                key: KvKey::decode(&mut reader)?,
-                value: Redacted(reader.take_rest()),
-            }),
+            code @ (KV_SET | KV_SET_BY) => Self::KvSet(StoredKv::decode(code, &mut reader)?),
             KV_DELETE => Self::KvDelete {
                 sequence: reader.u64()?,
                 key: KvKey::decode(&mut reader)?,
@@ -504,6 +510,7 @@ impl<'a> LogRecord<'a> {
             },
             DROPPED => Self::Dropped(decode_drops(&mut reader)?),
             RAN => Self::Ran(reader.u64()?),
+            PURGED => Self::Purged(NodeId(reader.array()?)),
             code => return Err(DecodeError::Code(code)),
         };
         reader.finish(DecodeError::Trailing)?;
@@ -521,6 +528,29 @@ fn decode_drops(reader: &mut Reader<'_>) -> Result<Vec<(ClientId, MailSeq)>, Dec
         .collect()
 }
 
+impl NodeRun {
+    fn encode(&self, out: &mut Writer<'_>) {
+        let code = self.role.map_or(NODE, |_| NODE_WITH_ROLE);
+        out.fields(&[&code, &self.node, &self.instance, &self.epoch]);
+        out.fields(&[&self.mail_mark, &self.count_mark]);
+        if let Some(role) = self.role {
+            out.fields(&[&role]);
+        }
+    }
+
+    /// Decodes a run without its role.
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            node: NodeId(reader.array()?),
+            instance: InstanceId(reader.u64()?),
+            epoch: Epoch(reader.u32()?),
+            mail_mark: SenderSeq(reader.u64()?),
+            count_mark: BatchSeq(reader.u64()?),
+            role: None,
+        })
+    }
+}
+
 impl Start {
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (magic, version) = (reader.array()?, reader.u16()?);
@@ -533,6 +563,23 @@ impl Start {
             last_mail: MailSeq(reader.u64()?),
             log: LogId(reader.u64()?),
             time: UnixTime::from_millis(reader.u64()?),
+        })
+    }
+}
+
+impl<'a> StoredKv<'a> {
+    fn decode(code: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let sequence = reader.u64()?;
+        let by = match code {
+            KV_SET_BY => Some(NodeId(reader.array()?)),
+            _ => None,
+        };
+        Ok(Self {
+            sequence,
+            by,
+            lease: KvLease::decode_option(reader)?,
+            key: KvKey::decode(reader)?,
+            value: Redacted(reader.take_rest()),
         })
     }
 }

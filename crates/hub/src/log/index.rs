@@ -9,8 +9,9 @@ use super::groups::GroupTable;
 use super::kv::KvTable;
 use super::mails::Mails;
 use super::segment::SegmentId;
+use super::senders::Senders;
 use super::snapshot_format::{IndexEntry, MailSize};
-use crate::field::{CountKey, Epoch, LogId, MailSeq, SenderSeq};
+use crate::field::{BatchSeq, CountKey, Epoch, LogId, MailSeq, Role, SenderSeq};
 use crate::record::{MailRefusal, PartRefusal};
 
 /// State as of the last record: the position of each stored mail, and all small state.
@@ -82,6 +83,8 @@ pub(crate) struct MailEntry {
     pub(crate) size: MailSize,
     /// In whole seconds, rounded up.
     pub(crate) expires: UnixTime,
+    /// The number of its sender.
+    pub(crate) sender: u16,
 }
 
 /// Size of a mailbox.
@@ -101,8 +104,8 @@ pub(crate) struct Place {
 
 /// Size of a [`LogRecord::Refusal`], bytes.
 pub(crate) const REFUSAL_BYTES: u64 = HEAD_BYTES as u64 + 46;
-/// Size of a [`LogRecord::Node`], bytes.
-pub(crate) const NODE_BYTES: u64 = HEAD_BYTES as u64 + 61;
+/// Size of a [`LogRecord::Node`] with a role, bytes.
+pub(crate) const NODE_BYTES: u64 = HEAD_BYTES as u64 + 62;
 
 impl Index {
     /// Applies a record of `len` bytes at `place`.
@@ -136,6 +139,11 @@ impl Index {
             LogRecord::GroupJoin { group, player } => self.groups.join(*group, *player),
             LogRecord::GroupLeave { group, player } => self.groups.leave(*group, *player),
             LogRecord::GroupMembers { group, players } => self.groups.set(*group, players.list()),
+            LogRecord::Purged(node) => {
+                if let Some(sender) = self.senders().find(*node) {
+                    self.mails.purge(sender);
+                }
+            }
             LogRecord::Dropped(mails) => {
                 for (player, seq) in mails {
                     self.mails.remove(*player, *seq);
@@ -158,17 +166,12 @@ impl Index {
                 batch,
                 entries,
                 ..
-            } => {
-                if let Some(node) = self.nodes.get_mut(node) {
-                    node.run.count_mark = node.run.count_mark.max(*batch);
-                }
-                for (key, increase) in entries {
-                    let total = self.total(key).saturating_add(*increase);
-                    self.set_total(key, total);
-                }
-            }
+            } => self.on_counts(*node, *batch, entries),
             LogRecord::Total { key, total } => self.set_total(key, *total),
-            LogRecord::KvSet(stored) => self.kv.set(stored, place, len),
+            LogRecord::KvSet(stored) => {
+                let role = stored.by.and_then(|by| self.role_of(by));
+                self.kv.set(stored, role, place, len);
+            }
             LogRecord::KvDelete { sequence, key } => self.kv.delete(key, *sequence),
             LogRecord::KvMark(sequence) => self.kv.on_mark(*sequence),
         }
@@ -219,6 +222,11 @@ impl Index {
         self.nodes.get(&node)
     }
 
+    /// Returns the role with which `node` has joined last, if the log has it.
+    pub(crate) fn role_of(&self, node: NodeId) -> Option<Role> {
+        self.node(node)?.run.role
+    }
+
     pub(crate) fn mails_after(
         &self,
         player: ClientId,
@@ -231,6 +239,10 @@ impl Index {
     pub(crate) fn is_live_at(&self, player: ClientId, seq: MailSeq, place: Place) -> bool {
         let entry = self.mails.get(player, seq);
         entry.is_some_and(|entry| entry.place == place)
+    }
+
+    pub(crate) const fn senders(&self) -> &Senders {
+        self.mails.senders()
     }
 
     pub(crate) fn mailbox(&self, player: ClientId) -> Mailbox {
@@ -283,7 +295,27 @@ impl Index {
         }
     }
 
+    fn on_counts(&mut self, node: NodeId, batch: BatchSeq, entries: &[(CountKey, u64)]) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.run.count_mark = node.run.count_mark.max(batch);
+        }
+        for (key, increase) in entries {
+            let total = self.total(key).saturating_add(*increase);
+            self.set_total(key, total);
+        }
+    }
+
     fn on_node(&mut self, run: NodeRun) {
+        self.mails.senders_mut().set_role(run.node, run.role);
+        self.kv.set_role(run.node, run.role);
+        // The same run has joined with another role.
+        if let Some(known) = self.nodes.get_mut(&run.node)
+            && known.run.role != run.role
+            && (known.run.instance, known.run.epoch) == (run.instance, run.epoch)
+        {
+            known.run.role = run.role;
+            return;
+        }
         let state = NodeState {
             run,
             refused: BTreeMap::new(),
@@ -326,6 +358,7 @@ impl Index {
             place,
             size: MailSize::own(len),
             expires: mail.expires,
+            sender: self.sender(mail.node),
         };
         IndexEntry::new(mail.player, mail.seq, &entry)
     }
@@ -348,10 +381,16 @@ impl Index {
             place,
             size: size.with_priority(mailing.priority),
             expires: mailing.expires,
+            sender: self.sender(mailing.node),
         };
         let seq = mailing.seq;
         let players = mailing.players.iter();
         players.map(move |player| IndexEntry::new(player, seq, &entry))
+    }
+
+    fn sender(&mut self, node: NodeId) -> u16 {
+        let role = self.role_of(node);
+        self.mails.senders_mut().number(node, role)
     }
 
     fn set_total(&mut self, key: &CountKey, total: u64) {

@@ -3,9 +3,13 @@
 use core::ops::Bound;
 use std::collections::BTreeMap;
 
+use wire::NodeId;
+
 use super::format::StoredKv;
 use super::index::Place;
 use super::segment::SegmentId;
+use crate::field::Role;
+use crate::kv::owners::Owners;
 use crate::kv::{KvKey, KvLease};
 
 /// All durable keys. Values are in the log only.
@@ -18,6 +22,7 @@ pub(crate) struct KvTable {
     bytes: u64,
     /// The same for each segment that has any.
     live: BTreeMap<SegmentId, u64>,
+    owners: Owners,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,15 +33,32 @@ pub(crate) struct KvPlace {
     pub(crate) place: Place,
     /// Length of its record, bytes.
     pub(crate) len: u32,
+    /// The node that set it, if one did.
+    pub(crate) by: Option<NodeId>,
 }
 
 impl KvTable {
+    /// Notes the role with which `node` has joined.
+    pub(super) fn set_role(&mut self, node: NodeId, role: Option<Role>) {
+        self.owners.set_role(node, role);
+    }
+
+    pub(crate) const fn owners(&self) -> &Owners {
+        &self.owners
+    }
+
     pub(super) fn on_mark(&mut self, sequence: u64) {
         self.sequence = self.sequence.max(sequence);
     }
 
-    /// Sets a key; a copy of its record replaces the original.
-    pub(super) fn set(&mut self, stored: &StoredKv<'_>, place: Place, len: u32) {
+    /// Sets a key, by a node that has joined as `role`; a copy of its record replaces the original.
+    pub(super) fn set(
+        &mut self,
+        stored: &StoredKv<'_>,
+        role: Option<Role>,
+        place: Place,
+        len: u32,
+    ) {
         self.on_mark(stored.sequence);
         let known = self.entries.get(&stored.key);
         if known.is_some_and(|known| known.sequence > stored.sequence) {
@@ -48,7 +70,11 @@ impl KvTable {
             lease: stored.lease,
             place,
             len,
+            by: stored.by,
         };
+        if let Some(by) = stored.by {
+            self.owners.add(by, role, len.into());
+        }
         self.bytes = self.bytes.saturating_add(len.into());
         let live = self.live.entry(place.segment).or_default();
         *live = live.saturating_add(len.into());
@@ -68,6 +94,9 @@ impl KvTable {
             return;
         };
         let len = u64::from(entry.len);
+        if let Some(by) = entry.by {
+            self.owners.subtract(by, len);
+        }
         self.bytes = self.bytes.saturating_sub(len);
         if let Some(live) = self.live.get_mut(&entry.place.segment) {
             *live = live.saturating_sub(len);

@@ -1,7 +1,7 @@
 //! Where each stored mail is in the log, ordered by player and number.
 //!
 //! A B+tree of two levels: blocks of up to [`BLOCK_MAX`] sorted entries, and a map to the blocks. An
-//! entry takes 32 bytes in a full block, which is how a snapshot loads; random inserts fill blocks to
+//! entry takes 34 bytes in a full block, which is how a snapshot loads; random inserts fill blocks to
 //! about two thirds. There is no second order by expiry, only the earliest expiry of each block, and
 //! no size of each mailbox, only those of long ones.
 
@@ -10,10 +10,11 @@ mod batch;
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use wire::{ClientId, UnixTime};
+use wire::{ClientId, NodeId, UnixTime};
 
 use super::index::{MailEntry, Mailbox, Place};
 use super::segment::SegmentId;
+use super::senders::Senders;
 use super::snapshot_format::IndexEntry;
 use crate::field::MailSeq;
 
@@ -165,6 +166,33 @@ impl Mails {
         max.saturating_sub(left)
     }
 
+    /// Removes all mails of a sender. It visits every mail.
+    pub(super) fn purge(&mut self, sender: u16) {
+        let sizes = &mut self.sizes;
+        for block in self.blocks.values_mut() {
+            block.entries.retain(|entry| {
+                let is_kept = entry.sender != sender;
+                if !is_kept {
+                    sizes.remove(entry);
+                }
+                is_kept
+            });
+        }
+        let blocks: Vec<Key> = self.blocks.keys().copied().collect();
+        for at in blocks {
+            self.renew_earliest(at);
+            self.tidy_block(at);
+        }
+    }
+
+    pub(super) const fn senders(&self) -> &Senders {
+        &self.sizes.senders
+    }
+
+    pub(super) const fn senders_mut(&mut self) -> &mut Senders {
+        &mut self.sizes.senders
+    }
+
     pub(crate) fn get(&self, player: ClientId, seq: MailSeq) -> Option<MailEntry> {
         let first = self.entries_from((player, seq)).next();
         let found = first.filter(|entry| entry.key() == (player, seq));
@@ -179,8 +207,8 @@ impl Mails {
     ) -> impl Iterator<Item = (MailSeq, MailEntry)> {
         let first = (player, MailSeq(after.0.saturating_add(1)));
         self.entries_from(first)
-            .take_while(move |entry| entry.player == player)
-            .filter(move |entry| entry.seq > after)
+            .take_while(move |entry| { entry.player } == player)
+            .filter(move |entry| { entry.seq } > after)
             .map(|entry| (entry.seq, entry.to_mail()))
     }
 
@@ -224,7 +252,7 @@ impl Mails {
     fn count_short(&self, player: ClientId) -> Mailbox {
         let mut size = Mailbox::default();
         let entries = self.entries_from((player, MailSeq(0)));
-        let of_player = entries.take_while(|entry| entry.player == player);
+        let of_player = entries.take_while(|entry| { entry.player } == player);
         for entry in of_player.take(LONG.saturating_add(1)) {
             size.add(entry);
         }
@@ -233,11 +261,12 @@ impl Mails {
 
     /// Keeps the size of the mailbox of the new `entry` if it is long.
     fn note_long(&mut self, entry: &IndexEntry) {
-        if let Some(long) = self.sizes.long.get_mut(&entry.player) {
+        let player = entry.player;
+        if let Some(long) = self.sizes.long.get_mut(&player) {
             long.add(entry);
         } else {
-            let size = self.count_short(entry.player);
-            self.sizes.set_long(entry.player, size);
+            let size = self.count_short(player);
+            self.sizes.set_long(player, size);
         }
     }
 
@@ -352,10 +381,16 @@ impl Loader {
         true
     }
 
-    pub(super) fn finish(mut self) -> Mails {
+    /// Adds a sender of the entries; returns whether its number is free.
+    pub(super) fn add_sender(&mut self, number: u16, node: NodeId) -> bool {
+        self.mails.senders_mut().restore(number, node)
+    }
+
+    /// Returns all mails, if their senders are known.
+    pub(super) fn finish(mut self) -> Option<Mails> {
         self.end_mailbox(None);
         self.end_block();
-        self.mails
+        self.mails.senders().is_complete().then_some(self.mails)
     }
 
     /// Keeps the size of the last mailbox if it is long and not that of `next`.
@@ -379,10 +414,24 @@ impl Loader {
     }
 }
 
-/// Compares the mails, not how blocks hold them.
+/// Compares the mails, not how blocks hold them or which numbers their senders have.
 impl PartialEq for Mails {
     fn eq(&self, other: &Self) -> bool {
-        self.entries_from(FIRST).eq(other.entries_from(FIRST))
+        let all = |mails: &Self| {
+            let entries = mails.entries_from(FIRST);
+            let all = entries.map(|entry| {
+                let sender = mails.senders().node(entry.sender);
+                (
+                    IndexEntry {
+                        sender: 0,
+                        ..*entry
+                    },
+                    sender,
+                )
+            });
+            all.collect::<Vec<_>>()
+        };
+        all(self) == all(other)
     }
 }
 
@@ -427,6 +476,7 @@ struct Sizes {
     /// Sizes of the mailboxes with more than [`LONG`] mails, and of those that were as long and still
     /// have half of that. Others are counted when they are needed.
     long: BTreeMap<ClientId, Mailbox>,
+    senders: Senders,
 }
 
 /// Most mails of a mailbox that are counted one by one.
@@ -443,10 +493,12 @@ impl Sizes {
                 .or_default();
             *left = left.saturating_add(1);
             if *left > 1 {
+                self.senders.add(entry.sender, 0);
                 return;
             }
         }
         let bytes = u64::from(entry.size.record_bytes());
+        self.senders.add(entry.sender, bytes);
         self.live_bytes = self.live_bytes.saturating_add(bytes);
         if self.live.is_empty() {
             self.first = entry.segment;
@@ -473,11 +525,13 @@ impl Sizes {
         {
             *left = left.saturating_sub(1);
             if *left > 0 {
+                self.senders.subtract(entry.sender, 0);
                 return;
             }
             self.shared.remove(&place);
         }
         let bytes = u64::from(entry.size.record_bytes());
+        self.senders.subtract(entry.sender, bytes);
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
         let position = entry.segment.saturating_sub(self.first);
         let position = usize::try_from(position).unwrap_or(usize::MAX);
@@ -493,10 +547,11 @@ impl Sizes {
     /// Removes `entry`, from its mailbox too.
     fn remove(&mut self, entry: &IndexEntry) {
         self.release(entry);
-        if let Some(long) = self.long.get_mut(&entry.player) {
+        let player = entry.player;
+        if let Some(long) = self.long.get_mut(&player) {
             long.remove(entry);
             if usize::try_from(long.count).is_ok_and(|count| count <= LONG / 2) {
-                self.long.remove(&entry.player);
+                self.long.remove(&player);
             }
         }
     }
@@ -504,7 +559,7 @@ impl Sizes {
     /// Removes `old`, which `new` replaces.
     fn replace(&mut self, old: &IndexEntry, new: &IndexEntry) {
         self.release(old);
-        if let Some(long) = self.long.get_mut(&old.player) {
+        if let Some(long) = self.long.get_mut(&{ old.player }) {
             long.remove(old);
             long.add(new);
         }
@@ -512,7 +567,7 @@ impl Sizes {
 
     /// Counts `entry` in its mailbox if that is long.
     fn add_long(&mut self, entry: &IndexEntry) {
-        if let Some(long) = self.long.get_mut(&entry.player) {
+        if let Some(long) = self.long.get_mut(&{ entry.player }) {
             long.add(entry);
         }
     }
@@ -552,6 +607,7 @@ impl IndexEntry {
             offset: u32::try_from(entry.place.offset).unwrap_or(u32::MAX),
             size: entry.size,
             expires_s: u32::try_from(entry.expires.as_millis().div_ceil(1_000)).unwrap_or(NEVER),
+            sender: entry.sender,
         }
     }
 
@@ -571,6 +627,7 @@ impl IndexEntry {
             },
             size: self.size,
             expires,
+            sender: self.sender,
         }
     }
 }

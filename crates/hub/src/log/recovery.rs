@@ -188,6 +188,11 @@ const CHANGES_MAX: usize = 1 << 20;
 
 impl Replay {
     fn apply(&mut self, index: &mut Index, record: &LogRecord<'_>, place: Place, len: u32) {
+        // Once all numbers of senders were used, a new sender may get one that gathered mail names.
+        let must_flush = !index.mails.senders().has_fresh();
+        if must_flush || matches!(record, LogRecord::Purged(_)) {
+            self.flush(index);
+        }
         match record {
             LogRecord::Mail(mail) => {
                 let entry = index.on_mail(mail, place, len);
@@ -219,6 +224,7 @@ impl Replay {
             | LogRecord::KvDelete { .. }
             | LogRecord::KvMark(_)
             | LogRecord::Ran(_)
+            | LogRecord::Purged(_)
             | LogRecord::GroupJoin { .. }
             | LogRecord::GroupLeave { .. }
             | LogRecord::GroupMembers { .. } => index.apply(record, place, len),
@@ -387,6 +393,7 @@ const fn is_state(record: &LogRecord<'_>) -> bool {
         | LogRecord::Time(_)
         | LogRecord::KvSet(_)
         | LogRecord::KvDelete { .. }
+        | LogRecord::Purged(_)
         | LogRecord::GroupJoin { .. }
         | LogRecord::GroupLeave { .. } => false,
     }

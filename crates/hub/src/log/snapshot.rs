@@ -13,7 +13,8 @@ use super::kv::KvTable;
 use super::mails::{Key, Loader, Mails};
 use super::segment::{FileError, SegmentFile, SegmentId, SnapshotId};
 use super::snapshot_format::{
-    self, ENTRIES_MAX, ENTRY_BYTES, KeyEntry, SnapshotEnd, SnapshotHead, SnapshotRecord,
+    self, ENTRIES_MAX, ENTRY_BYTES, KeyEntry, SENT_ENTRIES_MAX, SnapshotEnd, SnapshotHead,
+    SnapshotRecord,
 };
 use crate::field::MailSeq;
 use crate::kv::KvKey;
@@ -53,7 +54,7 @@ struct Writing {
 }
 
 /// Entries that one step reads at most.
-const STEP_ENTRIES: usize = 4 * ENTRIES_MAX;
+const STEP_ENTRIES: usize = 4 * SENT_ENTRIES_MAX;
 
 /// Bytes that are written between syncs: a sync of more would delay acknowledgements.
 const SYNC_BYTES: usize = 1 << 20;
@@ -177,6 +178,12 @@ impl<F: SegmentFile> Log<F> {
         } else if !self.encode_keys(writing, bytes) {
             return false;
         }
+        // Behind all entries, so that each sender of one is known.
+        let senders: Vec<_> = self.index.mails.senders().all().collect();
+        for senders in senders.chunks(SENT_ENTRIES_MAX) {
+            let offset = writing.len.saturating_add(bytes.len() as u64);
+            snapshot_format::encode_senders(senders, writing.id, offset, bytes);
+        }
         let end = SnapshotEnd {
             entries: writing.entries,
             segment: self.newest(),
@@ -199,9 +206,9 @@ impl<F: SegmentFile> Log<F> {
         }
         writing.has_mails = all.next().is_none();
         let (id, len) = (writing.id, writing.len);
-        for entries in entries.chunks(ENTRIES_MAX) {
+        for entries in entries.chunks(SENT_ENTRIES_MAX) {
             let offset = len.saturating_add(bytes.len() as u64);
-            snapshot_format::encode_entries(entries, id, offset, bytes);
+            snapshot_format::encode_sent_entries(entries, id, offset, bytes);
         }
         writing.entries = writing.entries.saturating_add(entries.len() as u64);
     }
@@ -309,8 +316,16 @@ impl<F: SegmentFile> Log<F> {
         let mut count = 0_u64;
         let end = loop {
             match reader.next(&mut self.files)? {
-                SnapshotRecord::Head(_) => return None,
-                SnapshotRecord::Entries(entries) => {
+                // Entries without senders are of an earlier release: the log has these.
+                SnapshotRecord::Head(_) | SnapshotRecord::Entries(_) => return None,
+                SnapshotRecord::Senders(senders) => {
+                    for (number, node) in senders.iter() {
+                        if !loader.add_sender(number, node) {
+                            return None;
+                        }
+                    }
+                }
+                SnapshotRecord::SentEntries(entries) => {
                     for entry in entries.iter() {
                         count = count.saturating_add(1);
                         let segment = SegmentId(entry.segment.into());
@@ -346,7 +361,7 @@ impl<F: SegmentFile> Log<F> {
         if end.entries != count || written_at > log_end {
             return None;
         }
-        Some((head.segment, loader.finish(), kv))
+        Some((head.segment, loader.finish()?, kv))
     }
 
     /// Reads the record of a key, and adds it to `kv`.
@@ -365,7 +380,8 @@ impl<F: SegmentFile> Log<F> {
             .ok()?;
         match format::decode(&bytes, place.segment, place.offset) {
             Ok((LogRecord::KvSet(stored), _)) if stored.sequence == key.sequence => {
-                kv.set(&stored, place, key.len);
+                // Its role follows with the state of the segment that is read next.
+                kv.set(&stored, None, place, key.len);
                 Some(())
             }
             _ => None,

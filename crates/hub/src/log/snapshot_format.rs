@@ -3,10 +3,11 @@
 //! Each snapshot is one file. It holds the position of each mail in the segments before one
 //! segment, so that a start reads the log from that segment on only. Its records are framed as in
 //! the [log](super::format), with the snapshot's number in place of the segment's: one
-//! [`SnapshotHead`], lists of [`IndexEntry`]s ordered by player and number, and one [`SnapshotEnd`].
+//! [`SnapshotHead`], lists of [`IndexEntry`]s ordered by player and number, the senders that they
+//! name by number, and one [`SnapshotEnd`].
 //! Without a valid end, or with a broken record, it is ignored.
 
-use wire::{ClientId, Reader, Writer};
+use wire::{ClientId, NodeId, Reader, Writer};
 
 use super::format::{self, ReadError};
 use super::segment::{SegmentId, SnapshotId};
@@ -25,10 +26,18 @@ pub const ENTRY_BYTES: usize = 32;
 /// Most entries of one record.
 pub const ENTRIES_MAX: usize = 2_048;
 
+/// Size of an entry with its sender, and of a sender, bytes.
+pub const SENT_ENTRY_BYTES: usize = ENTRY_BYTES + 2;
+
+/// Most of these in one record.
+pub const SENT_ENTRIES_MAX: usize = 1_920;
+
 const HEAD: u8 = 128;
 const ENTRIES: u8 = 129;
 const END: u8 = 130;
 const KEYS: u8 = 131;
+const SENT_ENTRIES: u8 = 132;
+const SENDERS: u8 = 133;
 
 /// Size of a key's entry, bytes.
 pub const KEY_ENTRY_BYTES: usize = 20;
@@ -44,8 +53,11 @@ pub struct SnapshotHead {
     pub start_checksum: u32,
 }
 
-/// Position of a mail: `player 8, seq 8, segment 4, offset 4, size 4, expires s 4`.
+/// Position of a mail: `player 8, seq 8, segment 4, offset 4, size 4, expires s 4 [, sender 2]`.
+///
+/// Packed, so that it takes 34 bytes in the index too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(2))]
 pub struct IndexEntry {
     /// The player.
     pub player: ClientId,
@@ -59,6 +71,8 @@ pub struct IndexEntry {
     pub size: MailSize,
     /// When it expires, seconds, rounded up; `u32::MAX` if later or never.
     pub expires_s: u32,
+    /// Number of its sender in the same index or snapshot; 0 if unknown.
+    pub sender: u16,
 }
 
 /// Position of a durable key: `sequence 8, segment 4, offset 4, length 4`. The key is in its record.
@@ -163,6 +177,10 @@ pub enum SnapshotRecord<'a> {
     Head(SnapshotHead),
     /// Entries, at least one.
     Entries(Entries<'a>),
+    /// Entries with their senders, at least one.
+    SentEntries(SentEntries<'a>),
+    /// Senders, at least one: `(number 2, node 32)...`
+    Senders(Senders<'a>),
     /// Keys, at least one.
     Keys(KeyEntries<'a>),
     /// The last.
@@ -177,6 +195,36 @@ impl Entries<'_> {
     /// Decodes the entries, in order.
     pub fn iter(&self) -> impl Iterator<Item = IndexEntry> {
         self.0.iter().filter_map(IndexEntry::decode)
+    }
+}
+
+/// Encoded entries with their senders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentEntries<'a>(&'a [[u8; SENT_ENTRY_BYTES]]);
+
+impl SentEntries<'_> {
+    /// Decodes the entries, in order.
+    pub fn iter(&self) -> impl Iterator<Item = IndexEntry> {
+        self.0.iter().filter_map(|bytes| {
+            let (entry, sender) = bytes.split_first_chunk()?;
+            let mut entry = IndexEntry::decode(entry)?;
+            entry.sender = u16::from_be_bytes(*sender.first_chunk()?);
+            Some(entry)
+        })
+    }
+}
+
+/// Encoded senders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Senders<'a>(&'a [[u8; SENT_ENTRY_BYTES]]);
+
+impl Senders<'_> {
+    /// Decodes the senders with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, NodeId)> {
+        self.0.iter().filter_map(|bytes| {
+            let (number, node) = bytes.split_first_chunk()?;
+            Some((u16::from_be_bytes(*number), NodeId(*node.first_chunk()?)))
+        })
     }
 }
 
@@ -211,6 +259,39 @@ pub fn encode_entries(
         out.push(ENTRIES);
         for entry in entries.iter().take(ENTRIES_MAX) {
             entry.encode(out);
+        }
+    });
+}
+
+/// Appends at most [`SENT_ENTRIES_MAX`] `entries` with their senders to `out`, encoded for `offset` of
+/// `snapshot`.
+pub fn encode_sent_entries(
+    entries: &[IndexEntry],
+    snapshot: SnapshotId,
+    offset: u64,
+    out: &mut Vec<u8>,
+) {
+    format::frame(SegmentId(snapshot.0), offset, out, |out| {
+        out.push(SENT_ENTRIES);
+        for entry in entries.iter().take(SENT_ENTRIES_MAX) {
+            entry.encode(out);
+            out.extend_from_slice(&{ entry.sender }.to_be_bytes());
+        }
+    });
+}
+
+/// Appends at most [`SENT_ENTRIES_MAX`] `senders` to `out`, encoded for `offset` of `snapshot`.
+pub fn encode_senders(
+    senders: &[(u16, NodeId)],
+    snapshot: SnapshotId,
+    offset: u64,
+    out: &mut Vec<u8>,
+) {
+    format::frame(SegmentId(snapshot.0), offset, out, |out| {
+        out.push(SENDERS);
+        for (number, node) in senders.iter().take(SENT_ENTRIES_MAX) {
+            out.extend_from_slice(&number.to_be_bytes());
+            out.extend_from_slice(&node.0);
         }
     });
 }
@@ -268,6 +349,8 @@ fn decode_payload(payload: &[u8]) -> Result<SnapshotRecord<'_>, DecodeError> {
             }
             SnapshotRecord::Entries(Entries(entries))
         }
+        SENT_ENTRIES => SnapshotRecord::SentEntries(SentEntries(take_sent(&mut reader)?)),
+        SENDERS => SnapshotRecord::Senders(Senders(take_sent(&mut reader)?)),
         KEYS => {
             let (keys, rest) = reader.take_rest().as_chunks();
             if keys.is_empty() || keys.len() > ENTRIES_MAX || !rest.is_empty() {
@@ -286,11 +369,22 @@ fn decode_payload(payload: &[u8]) -> Result<SnapshotRecord<'_>, DecodeError> {
     Ok(record)
 }
 
+const fn take_sent<'a>(
+    reader: &mut Reader<'a>,
+) -> Result<&'a [[u8; SENT_ENTRY_BYTES]], DecodeError> {
+    let (entries, rest) = reader.take_rest().as_chunks();
+    if entries.is_empty() || entries.len() > SENT_ENTRIES_MAX || !rest.is_empty() {
+        return Err(DecodeError::Trailing(rest.len()));
+    }
+    Ok(entries)
+}
+
 impl IndexEntry {
     fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.player.0.to_be_bytes());
-        out.extend_from_slice(&self.seq.0.to_be_bytes());
-        for field in [self.segment, self.offset, self.size.0, self.expires_s] {
+        let (player, seq, size) = (self.player, self.seq, self.size);
+        out.extend_from_slice(&player.0.to_be_bytes());
+        out.extend_from_slice(&seq.0.to_be_bytes());
+        for field in [self.segment, self.offset, size.0, self.expires_s] {
             out.extend_from_slice(&field.to_be_bytes());
         }
     }
@@ -310,6 +404,7 @@ impl IndexEntry {
             offset: u32::from_be_bytes(*offset),
             size: MailSize(u32::from_be_bytes(*size)),
             expires_s: u32::from_be_bytes(*expires_s),
+            sender: 0,
         })
     }
 }

@@ -165,7 +165,11 @@ pub enum NodeEvent {
     /// The hub's store has no room. Mail of this node waits here, and is sent again when the hub has
     /// room or after a second; [`SendError::Full`] follows when too much waits.
     HubFull,
-    /// The hub stores mail again.
+    /// The stored mail of this node, or of all nodes of its role, has its
+    /// [share](crate::SenderShare) of the hub's store. Mail waits as for [`HubFull`](Self::HubFull), and is
+    /// sent again each second: players must read some of it first.
+    OverShare,
+    /// The hub stores mail of this node again.
     HubHasRoom,
     /// A mail from this node was rejected permanently; by all of its recipients' mailboxes, if there
     /// are several.

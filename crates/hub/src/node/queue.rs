@@ -247,8 +247,8 @@ pub(super) struct Outgoing {
     /// Set after the hub had no room: one mail is sent alone until it is settled.
     probing: bool,
     refusals: u32,
-    /// Whether the hub's store was full when it last gave a verdict.
-    is_hub_full: bool,
+    /// The last verdict, if it was that there is no room for mail of this node.
+    blocked: Option<MailVerdict>,
 }
 
 /// Longest pause, unless the hub requests a longer one.
@@ -394,10 +394,15 @@ impl Outgoing {
                 self.pause(last, now, (wait, false), generator);
                 None
             }
-            MailVerdict::Full => {
+            MailVerdict::Full | MailVerdict::OverShare => {
                 self.pause(last, now, (wait, true), generator);
-                let is_new = !core::mem::replace(&mut self.is_hub_full, true);
-                is_new.then_some(NodeEvent::HubFull)
+                let is_new = self.blocked.replace(verdict) != Some(verdict);
+                let event = if verdict == MailVerdict::Full {
+                    NodeEvent::HubFull
+                } else {
+                    NodeEvent::OverShare
+                };
+                is_new.then_some(event)
             }
             MailVerdict::Stored => {
                 let was_full = self.resume(now, generator);
@@ -433,7 +438,7 @@ impl Outgoing {
 
     /// Ends a pause soon if the hub's store was full; returns whether it was.
     pub(super) fn resume(&mut self, now: Instant, generator: &mut Generator) -> bool {
-        let was_full = core::mem::take(&mut self.is_hub_full);
+        let was_full = self.blocked.take().is_some();
         if was_full && let Some(until) = self.paused {
             self.paused = Some(until.min(now + draw(generator, RESUME_SPREAD)));
             self.refusals = 0;

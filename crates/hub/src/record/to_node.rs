@@ -41,8 +41,8 @@ pub enum ToNode<'a> {
         /// The reply, or why there is none.
         result: Result<Redacted<&'a [u8]>, CallError>,
     },
-    /// `code 1, first 8, last 8, verdict 1, retry ms 4`; verdict 0 is stored, 254 full, 255 busy, else
-    /// a refusal.
+    /// `code 1, first 8, last 8, verdict 1, retry ms 4`; verdict 0 is stored, 253 over the share, 254
+    /// full, 255 busy, else a refusal.
     MailSettled {
         /// The first mail of the run.
         first: SenderSeq,
@@ -50,7 +50,7 @@ pub enum ToNode<'a> {
         last: SenderSeq,
         /// The verdict.
         verdict: MailVerdict,
-        /// If busy or full, the delay before a retry, milliseconds.
+        /// If the mail is not settled, the delay before a retry, milliseconds.
         retry_ms: u32,
     },
     /// `code 1, player 8, claim 8, seq 8, from 32, epoch 4, sender seq 8, body...`

@@ -43,7 +43,7 @@ pub(super) fn execute<F: SegmentFile>(
         GroupOp::Leave { group, player } => {
             let (group, player) = (*group, *player);
             if log.index.groups.is_member(group, player) {
-                log.append(&LogRecord::GroupLeave { group, player }, Purpose::Ack)?;
+                log.append(&LogRecord::GroupLeave { group, player }, Purpose::Delete)?;
             }
             Ok(GroupOutcome::Done)
         }

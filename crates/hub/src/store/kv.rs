@@ -1,7 +1,11 @@
 //! Executes operations on durable keys.
 
+use wire::NodeId;
+
+use super::StoreConfig;
 use super::op::{KvOp, KvOutcome, StoreError};
 use crate::field::Redacted;
+use crate::kv::owners::KeyUsage;
 use crate::kv::{KvEntry, KvError, KvKey, KvLease, Revision, VALUE_BYTES_MAX};
 use crate::log::format::{HEAD_BYTES, LogRecord, StoredKv};
 use crate::log::{AppendError, Log, Purpose, ReadFailure, SegmentFile};
@@ -29,7 +33,7 @@ impl Default for KvStoreConfig {
 /// [`load`] after that.
 pub(super) fn execute<F: SegmentFile>(
     log: &mut Log<F>,
-    config: KvStoreConfig,
+    config: &StoreConfig,
     op: &KvOp,
 ) -> Result<KvOutcome, StoreError> {
     let result = match op {
@@ -54,7 +58,7 @@ pub(super) fn execute<F: SegmentFile>(
 /// Assigns a number without a change.
 fn advance<F: SegmentFile>(log: &mut Log<F>) -> Result<u64, Failure> {
     let sequence = next(log);
-    append(log, &LogRecord::KvMark(sequence), Purpose::Ack)?;
+    append(log, &LogRecord::KvMark(sequence), Purpose::Delete)?;
     Ok(sequence)
 }
 
@@ -65,7 +69,7 @@ enum Failure {
 
 fn put<F: SegmentFile>(
     log: &mut Log<F>,
-    config: KvStoreConfig,
+    config: &StoreConfig,
     (by, lease): (Option<KvLease>, bool),
     (key, expected): (&KvKey, Option<Revision>),
     value: &[u8],
@@ -81,19 +85,49 @@ fn put<F: SegmentFile>(
         .saturating_add(key.as_bytes().len() as u64)
         .saturating_add(value_len);
     let bytes = table.bytes().saturating_sub(old.unwrap_or(0));
-    let is_full = old.is_none() && table.len() >= config.keys_max;
-    if is_full || bytes.saturating_add(len) > config.bytes_max {
+    let is_full = old.is_none() && table.len() >= config.kv.keys_max;
+    if is_full || bytes.saturating_add(len) > config.kv.bytes_max {
         return Err(Failure::Refused(KvError::Full));
+    }
+    if let Some(by) = by {
+        check_share(log, config, by.node, (key, len))?;
     }
     let sequence = next(log);
     let record = LogRecord::KvSet(StoredKv {
         sequence,
+        by: by.map(|by| by.node),
         lease: by.filter(|_| lease),
         key: key.clone(),
         value: Redacted(value),
     });
     append(log, &record, Purpose::Data)?;
     Ok(sequence)
+}
+
+/// Refuses a key of `len` bytes in the log, if `node` has its share of the keys.
+fn check_share<F: SegmentFile>(
+    log: &Log<F>,
+    config: &StoreConfig,
+    node: NodeId,
+    (key, len): (&KvKey, u64),
+) -> Result<(), Failure> {
+    let table = &log.index.kv;
+    let old = table.get(key).filter(|entry| entry.by == Some(node));
+    let freed = old.map(|entry| KeyUsage::one(entry.len.into()));
+    let all = KeyUsage {
+        keys: u64::try_from(config.kv.keys_max).unwrap_or(u64::MAX),
+        bytes: config.kv.bytes_max,
+    };
+    let writer = (node, log.index.role_of(node));
+    let change = (KeyUsage::one(len), freed.unwrap_or_default());
+    if config
+        .shares
+        .has_key_room(writer, table.owners(), change, all)
+    {
+        Ok(())
+    } else {
+        Err(Failure::Refused(KvError::OverShare))
+    }
 }
 
 fn delete<F: SegmentFile>(
@@ -108,7 +142,7 @@ fn delete<F: SegmentFile>(
     check(log, by, key, expected)?;
     let sequence = next(log);
     let key = key.clone();
-    append(log, &LogRecord::KvDelete { sequence, key }, Purpose::Ack)?;
+    append(log, &LogRecord::KvDelete { sequence, key }, Purpose::Delete)?;
     Ok(sequence)
 }
 
@@ -210,5 +244,6 @@ pub(super) fn load<F: SegmentFile>(
 /// Most keys of one [`KvOp::Load`].
 const LOAD_KEYS_MAX: usize = 1_024;
 
-/// Size of a [`LogRecord::KvSet`] with a lease, without its key's characters and its value, bytes.
-const SET_HEAD_BYTES: u64 = HEAD_BYTES as u64 + 1 + 8 + 37 + 1;
+/// Size of a [`LogRecord::KvSet`] with a lease and its node, without its key's characters and its value,
+/// bytes.
+const SET_HEAD_BYTES: u64 = HEAD_BYTES as u64 + 1 + 8 + 32 + 37 + 1;

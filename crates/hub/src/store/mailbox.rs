@@ -6,7 +6,9 @@ use super::{FullReason, NewMail, Store, StoreError};
 use crate::field::{Addr, GroupId, MailSeq, Redacted};
 use crate::log::format::{DROPS_MAX, LogRecord, StoredMail, StoredMailing};
 use crate::log::snapshot_format::MailSize;
-use crate::log::{Purpose, Refused, SegmentFile, StateKind, mail_bytes, mailing_bytes};
+use crate::log::{
+    Purpose, Refused, SegmentFile, SenderUsage, StateKind, mail_bytes, mailing_bytes,
+};
 use crate::record::{
     GROUP_BODY_BYTES_MAX, MailRefusal, MailTo, MailVerdict, PartRefusal, PlayerIds, PlayerList,
 };
@@ -127,12 +129,27 @@ impl<F: SegmentFile> Store<F> {
         let size = MailSize::of(players.len(), bytes, mail.body.0.len());
         let size = size.with_priority(mail.priority);
         for player in players.iter() {
-            if !self.make_room(player, size, &mut drops) {
+            let bytes = size.mail_bytes().into();
+            let (index, node) = (&self.log.index, mail.node);
+            let config = &self.config;
+            if !config.is_within_mailbox_share(index, node, player, bytes)
+                || !self.make_room(player, size, &mut drops)
+            {
                 refused.push(player);
             }
         }
         if refused.len() == players.len() {
             return self.refuse(mail, MailRefusal::MailboxFull);
+        }
+        let added = SenderUsage {
+            mails: players.len() as u64,
+            bytes: size.record_bytes().into(),
+        };
+        if !self
+            .config
+            .is_within_share(&self.log.index, mail.node, added)
+        {
+            return Ok(MailVerdict::OverShare.into());
         }
         if !self.has_room_for(players.len(), size) {
             self.full = Some(FullReason::Limit);

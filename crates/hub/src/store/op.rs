@@ -7,8 +7,9 @@ use bytes::Bytes;
 use wire::{ClientId, Effect, InstanceId, NodeId, UnixTime};
 
 use super::room::StoreStatus;
-use crate::field::{BatchSeq, CountKey, Epoch, GroupId, LogId, MailSeq, Redacted, SenderSeq};
+use crate::field::{BatchSeq, CountKey, Epoch, GroupId, LogId, MailSeq, Redacted, Role, SenderSeq};
 use crate::kv::{KvEntry, KvError, KvKey, KvLease, Revision};
+use crate::log::SenderUsage;
 use crate::log::format::StoredMail;
 use crate::record::{GroupError, MailTo, MailVerdict, PartRefusal, PlayerIds, StatsVerdict};
 use crate::stats::StatsOp;
@@ -44,6 +45,8 @@ pub enum StoreOp {
         instance: InstanceId,
         /// The epoch that this run was assigned before; 0 for none.
         epoch: Epoch,
+        /// The role with which it joins.
+        role: Role,
     },
     /// Stores mails, in this order.
     Append(Vec<NewMail>),
@@ -88,6 +91,16 @@ pub enum StoreOp {
     },
     /// Reads or changes groups.
     Group(GroupOp),
+    /// Deletes all stored mail of a sender, in one step that visits every mail in the store.
+    Purge {
+        /// The sender.
+        from: NodeId,
+    },
+    /// Returns how much stored mail a sender has.
+    Sent {
+        /// The sender.
+        from: NodeId,
+    },
     /// Reports the state of the store; if it is full, it looks for room.
     Status,
     /// Records how long the hub has run since the newest time in the log, with a wall clock far from
@@ -238,6 +251,8 @@ pub enum Completed {
         newest: UnixTime,
         /// How long the hub has run since then with a wall clock far from it.
         ran: Duration,
+        /// The number of the last mail in the log.
+        last_mail: MailSeq,
         /// The verdicts on the run's mails up to this one are on disk.
         mail_mark: SenderSeq,
         /// The run's batches up to this one are on disk.
@@ -278,6 +293,10 @@ pub enum Completed {
     StatsAnswer(Bytes),
     /// The state.
     Status(StoreStatus),
+    /// What was deleted.
+    Purged(SenderUsage),
+    /// What the sender has.
+    Sent(SenderUsage),
     /// The time is on disk.
     Ran,
 }

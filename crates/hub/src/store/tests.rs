@@ -13,6 +13,7 @@ mod many;
 mod page;
 mod policy;
 mod room;
+mod share;
 mod snapshot;
 
 use bytes::Bytes;
@@ -34,6 +35,7 @@ fn small() -> StoreConfig {
     StoreConfig {
         segment_bytes: 0,
         snapshot_after: 0,
+        shares: SenderShares::WHOLE,
         ..StoreConfig::default()
     }
 }
@@ -53,6 +55,7 @@ fn join(store: &mut Store<MemorySegments>, instance: u64) -> Epoch {
         node: NODE,
         instance: InstanceId(instance),
         epoch: Epoch(0),
+        role: Role::GameNode,
     };
     match run(store, op) {
         Ok(Completed::Joined { epoch, .. }) => epoch,
@@ -174,6 +177,7 @@ fn hub_1_an_epoch_outlives_a_power_cut_and_a_later_run_gets_the_next() {
             node: NODE,
             instance: InstanceId(2),
             epoch: Epoch(2),
+            role: Role::GameNode,
         },
     );
     let expected = Completed::Joined {
@@ -182,6 +186,7 @@ fn hub_1_an_epoch_outlives_a_power_cut_and_a_later_run_gets_the_next() {
         log: LogId(7),
         newest: UnixTime::default(),
         ran: Duration::ZERO,
+        last_mail: MailSeq(1),
         mail_mark: SenderSeq(1),
         count_mark: BatchSeq(0),
     };
@@ -190,6 +195,7 @@ fn hub_1_an_epoch_outlives_a_power_cut_and_a_later_run_gets_the_next() {
         node: NODE,
         instance: InstanceId(1),
         epoch: Epoch(1),
+        role: Role::GameNode,
     };
     assert_eq!(run(&mut store, superseded), Ok(Completed::Fenced));
     assert_eq!(join(&mut store, 1), Epoch(3));

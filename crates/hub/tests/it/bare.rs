@@ -19,6 +19,9 @@ pub(crate) const LINK: ConnectionId = ConnectionId(1);
 pub(crate) const OTHER: ConnectionId = ConnectionId(2);
 pub(crate) const THIRD: ConnectionId = ConnectionId(3);
 
+/// The last mail in the log.
+pub(crate) const NEWEST: MailSeq = MailSeq(1_000_000);
+
 /// A hub without store or network: the test plays both.
 pub(crate) struct Bare {
     pub(crate) hub: Hub,
@@ -63,6 +66,7 @@ impl Bare {
             log: LogId(7),
             newest: UnixTime::default(),
             ran: Duration::ZERO,
+            last_mail: NEWEST,
             mail_mark: SenderSeq(0),
             count_mark: BatchSeq(0),
         };

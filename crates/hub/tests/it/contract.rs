@@ -220,6 +220,7 @@ fn answer(op: &StoreOp, generator: &mut Generator) -> Outcome {
                 log: LogId(7),
                 newest: UnixTime::default(),
                 ran: Duration::ZERO,
+                last_mail: MailSeq(1_000_000),
                 mail_mark: SenderSeq(0),
                 count_mark: BatchSeq(0),
             },

@@ -358,6 +358,7 @@ fn a_grant_withdrawn_during_the_join_admits_no_node() {
         log: LogId(7),
         newest: UnixTime::default(),
         ran: Duration::ZERO,
+        last_mail: MailSeq(1_000_000),
         mail_mark: SenderSeq(0),
         count_mark: BatchSeq(0),
     };

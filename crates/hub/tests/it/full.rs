@@ -5,12 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use hub::record::{MailVerdict, ToNode};
 use hub::{
-    Command, Completed, FullReason, HubConfig, HubEvent, HubStatus, NodeEvent, SendError, StoreOp,
+    Command, Completed, FullReason, HubConfig, HubEvent, HubStatus, NodeEvent, Role, SendError,
+    StoreOp,
 };
 use wire::{ClientId, StreamMachine};
 
 use crate::bare::{LINK, NOW, OTHER, mail, three};
-use crate::world::{World, seeds};
+use crate::world::{World, node_id, seeds};
 
 const SEGMENT: u64 = hub::StoreConfig::SEGMENT_BYTES_MIN;
 
@@ -160,4 +161,54 @@ fn a_node_that_got_full_is_notified_and_no_other() {
         buf.clear();
     }
     assert_eq!(notified, [1, 0]);
+}
+
+#[test]
+fn hub_8_a_node_over_its_share_waits_is_reported_and_delays_no_other() {
+    let mut world = World::joined_with(1, 2, |world| {
+        world.store_config.live_bytes_max = 1_000_000;
+    });
+    let mut sent = 0;
+    while count(&world, |event| *event == NodeEvent::OverShare) == 0 {
+        assert!(send(&mut world, 0, sent));
+        sent += 1;
+        world.run_ms(10);
+        assert!(sent < 100, "it has no share");
+    }
+    assert!(
+        (24..30).contains(&sent),
+        "half of the store is {sent} mails"
+    );
+    world.run_ms(100);
+    let reports = |world: &World| {
+        let all = world.hub_events.iter();
+        all.filter(|event| {
+            let is_of = |node| node == node_id(0);
+            matches!(event, HubEvent::SenderOverShare { node, role: Role::GameNode, .. } if is_of(*node))
+        })
+        .count()
+    };
+    assert_eq!(reports(&world), 1);
+    assert_eq!(world.hub().machine.health().status, HubStatus::Ok);
+    send(&mut world, 1, 7);
+    world.run_ms(1_000);
+    let stored = |world: &World, index| {
+        let is_stored = |event: &NodeEvent| matches!(event, NodeEvent::MailStored(_));
+        let all = world.events.iter();
+        all.filter(|(node, event)| *node == index && is_stored(event))
+            .count()
+    };
+    assert_eq!(stored(&world, 1), 1);
+    world.run_ms(200_000);
+    assert_eq!(reports(&world), 4, "at once, and each minute");
+    assert_eq!(count(&world, |event| *event == NodeEvent::OverShare), 1);
+    let before = stored(&world, 0);
+    assert_eq!(before, 24);
+    assert!(world.hub().machine.stats().mail_over_share > 100);
+    let op = StoreOp::Purge { from: node_id(0) };
+    let purge = [(wire::CommandId(u64::MAX), Command::Store(op))];
+    world.hub().store.execute(purge, &mut Vec::new());
+    world.run_ms(2_000);
+    assert_eq!(u64::try_from(stored(&world, 0)).unwrap(), sent);
+    assert_eq!(count(&world, |event| *event == NodeEvent::HubHasRoom), 1);
 }

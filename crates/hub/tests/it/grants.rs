@@ -3,14 +3,17 @@
 
 use std::time::Duration;
 
-use hub::record::{ClaimRequest, RevokeReason, ToHub, ToNode};
+use bytes::Bytes;
+use hub::record::{ClaimRequest, MailVerdict, RevokeReason, ToHub, ToNode};
+use hub::store::{Mail, Settled};
 use hub::{
-    AccessConfig, ClaimGrant, ClaimNumber, ClaimPolicy, ClaimVerifier, Command, GrantTerms,
-    HubConfig, HubEvent, JoinFile, Lease, MailSeq, Redacted, Role, SenderRate, StoreOp,
+    AccessConfig, Addr, ClaimGrant, ClaimNumber, ClaimPolicy, ClaimVerifier, Command, Completed,
+    Epoch, GrantTerms, HubConfig, HubEvent, JoinFile, Lease, MailSeq, Redacted, Role, SenderRate,
+    SenderSeq, StoreOp,
 };
 use wire::{ClientId, CloseCause, ConnectionId, NodeId, StreamMachine, UnixTime};
 
-use crate::bare::{Bare, LINK, NOW, OTHER, claim, mail, three};
+use crate::bare::{Bare, LINK, NEWEST, NOW, OTHER, claim, mail, three};
 use crate::world::{join_file, node_id};
 
 /// A key is the id of its node; a signature repeats it.
@@ -223,6 +226,29 @@ fn mails_per_s_and_mail_bytes_per_s_pace_the_nodes_of_a_role() {
 }
 
 #[test]
+fn role_mails_per_s_and_role_mail_bytes_per_s_pace_all_nodes_of_a_role() {
+    for (mails, bytes, passed) in [(40, u32::MAX, 40), (u32::MAX, 400, 20)] {
+        let mut rate = SenderRate::default();
+        (rate.role_mails_per_s, rate.role_mail_bytes_per_s) = (mails, bytes);
+        let mut config = HubConfig::default();
+        config.access.rates.set(Role::GameNode, rate);
+        let mut bare = three(config);
+        for seq in 1..=30 {
+            bare.send(LINK, &mail(seq, &[7; 20]));
+            bare.send(OTHER, &mail(seq, &[7; 20]));
+        }
+        bare.drain_commands();
+        let mut appended = 0;
+        for (_, command) in bare.commands.drain(..) {
+            if let Command::Store(StoreOp::Append(mails)) = command {
+                appended += mails.len();
+            }
+        }
+        assert_eq!(appended, passed, "{rate:?}");
+    }
+}
+
+#[test]
 fn players_taken_over_by_the_thousand_hide_no_other_event() {
     let mut config = HubConfig::default();
     config.events_max = 80;
@@ -252,4 +278,84 @@ fn players_taken_over_by_the_thousand_hide_no_other_event() {
     assert!(matches!(events.last(), Some(HubEvent::NodeDown { .. })));
     assert_eq!(bare.hub.stats().players_taken, 499);
     assert_eq!(bare.hub.stats().events_dropped, 489);
+}
+
+/// Answers the hub's reads with `mail`, if it is one, and its acknowledgements; returns the highest
+/// number that was acknowledged or skipped.
+fn answer(bare: &mut Bare, mut mail: Option<Mail>) -> MailSeq {
+    let mut highest = MailSeq(0);
+    while let Some((id, command)) = bare.hub.poll_command() {
+        let completed = match command {
+            Command::Store(StoreOp::Ack { upto, .. }) => {
+                highest = highest.max(upto);
+                Completed::Acked
+            }
+            Command::Store(StoreOp::Read { after, .. }) => {
+                highest = highest.max(after);
+                let mails = mail.take().into_iter().collect();
+                Completed::Mails { mails, more: false }
+            }
+            other => panic!("{other:?}"),
+        };
+        bare.hub.handle_completed(NOW, id, Ok(completed));
+    }
+    highest
+}
+
+#[test]
+fn hub_8_no_claim_acknowledges_or_hides_mail_that_comes_later() {
+    let mut bare = three(HubConfig::default());
+    let (player, far) = (ClientId(1), MailSeq(u64::MAX));
+    let ToHub::Claim(request) = claim(1) else {
+        unreachable!("a claim");
+    };
+    bare.send(
+        LINK,
+        &ToHub::Claim(ClaimRequest {
+            delivered: far,
+            acknowledged: far,
+            ..request
+        }),
+    );
+    assert_eq!(
+        answer(&mut bare, None),
+        NEWEST,
+        "the newest mail of the log"
+    );
+    // The mail that comes then is read, and reaches the node.
+    let next = MailSeq(NEWEST.0 + 1);
+    let mail = Mail {
+        seq: next,
+        node: node_id(2),
+        epoch: Epoch(1),
+        sender_seq: SenderSeq(1),
+        body: Redacted(Bytes::from_static(b"later")),
+    };
+    let appended = Settled {
+        node: node_id(2),
+        epoch: Epoch(1),
+        seq: SenderSeq(1),
+        to: Addr::Player(player).into(),
+        verdict: MailVerdict::Stored,
+        part: None,
+        dropped: 0,
+    };
+    bare.send(OTHER, &crate::bare::mail(1, b"later"));
+    let (id, _) = bare.hub.poll_command().unwrap();
+    let appended = Completed::Appended(vec![appended]);
+    bare.hub.handle_completed(NOW, id, Ok(appended));
+    answer(&mut bare, Some(mail));
+    let (records, _) = bare.written(LINK);
+    let is_delivery = |record: &Vec<u8>| matches!(ToNode::decode(record), Ok(ToNode::Deliver(delivery)) if delivery.seq == next);
+    assert_eq!(
+        records.iter().filter(|record| is_delivery(record)).count(),
+        1
+    );
+    bare.send(LINK, &ToHub::MailAck { player, upto: far });
+    let release = ToHub::Release {
+        player,
+        claim: request.claim,
+    };
+    bare.send(LINK, &release);
+    assert_eq!(answer(&mut bare, None), next);
 }

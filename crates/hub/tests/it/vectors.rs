@@ -471,6 +471,7 @@ fn kept() -> Vec<(&'static str, LogRecord<'static>)> {
                 epoch: Epoch(4),
                 mail_mark: SenderSeq(8),
                 count_mark: BatchSeq(3),
+                role: None,
             }),
         ),
         (
@@ -709,6 +710,7 @@ fn records_of_a_snapshot_are_frozen() {
         offset: 0x0304_0506,
         size: MailSize::own(0x0123),
         expires_s: 0x6b00_0000,
+        sender: 0,
     };
     let entries = [entry(PLAYER, 9), entry(PLAYER, 10)];
     let end = SnapshotEnd {
@@ -734,6 +736,78 @@ fn records_of_a_snapshot_are_frozen() {
     let encoded = ["head", "entries", "end"].into_iter().zip(encoded);
     let text = include_str!("../../testdata/snapshot.hex");
     compare("snapshot.hex", text, encoded.collect());
+}
+
+#[test]
+fn records_about_senders_are_frozen() {
+    let over_share = ToNode::MailSettled {
+        first: SenderSeq(10),
+        last: SenderSeq(11),
+        verdict: MailVerdict::OverShare,
+        retry_ms: 100,
+    };
+    let mut bytes = Vec::new();
+    over_share.encode(&mut bytes);
+    assert_eq!(ToNode::decode(&bytes), Ok(over_share));
+    let text = include_str!("../../testdata/to_node_share.hex");
+    compare("to_node_share.hex", text, vec![("mail_over_share", bytes)]);
+    let run = NodeRun {
+        node: NODE,
+        instance: InstanceId(0x1122),
+        epoch: Epoch(4),
+        mail_mark: SenderSeq(8),
+        count_mark: BatchSeq(3),
+        role: Some(Role::Matchmaker),
+    };
+    let records = [
+        ("purged", LogRecord::Purged(NODE)),
+        ("node_with_role", LogRecord::Node(run)),
+    ];
+    let encoded = records.map(|(name, record)| {
+        let (segment, offset) = (SegmentId(3), 512);
+        let mut bytes = Vec::new();
+        format::encode(&record, segment, offset, &mut bytes);
+        let len = bytes.len();
+        assert_eq!(format::decode(&bytes, segment, offset), Ok((record, len)));
+        (name, bytes)
+    });
+    let text = include_str!("../../testdata/log_senders.hex");
+    compare("log_senders.hex", text, encoded.into());
+}
+
+#[test]
+fn the_senders_of_a_snapshot_are_frozen() {
+    let (snapshot, offset) = (SnapshotId(3), 512);
+    let entry = |seq, sender| IndexEntry {
+        player: PLAYER,
+        seq: MailSeq(seq),
+        segment: 2,
+        offset: 0x0304_0506,
+        size: MailSize::own(0x0123),
+        expires_s: 0x6b00_0000,
+        sender,
+    };
+    let entries = [entry(9, 1), entry(10, 0x0102)];
+    let senders = [(1, NODE), (0x0102, NodeId([9; 32]))];
+    let mut encoded = [Vec::new(), Vec::new()];
+    snapshot_format::encode_sent_entries(&entries, snapshot, offset, &mut encoded[0]);
+    snapshot_format::encode_senders(&senders, snapshot, offset, &mut encoded[1]);
+    let decoded = encoded.each_ref().map(|bytes| {
+        let (record, whole) = snapshot_format::decode(bytes, snapshot, offset).unwrap();
+        assert_eq!(whole, bytes.len());
+        record
+    });
+    let [
+        SnapshotRecord::SentEntries(found),
+        SnapshotRecord::Senders(named),
+    ] = decoded
+    else {
+        panic!("{decoded:?}");
+    };
+    assert!(found.iter().eq(entries) && named.iter().eq(senders));
+    let encoded = ["sent_entries", "senders"].into_iter().zip(encoded);
+    let text = include_str!("../../testdata/snapshot_senders.hex");
+    compare("snapshot_senders.hex", text, encoded.collect());
 }
 
 #[test]

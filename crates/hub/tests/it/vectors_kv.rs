@@ -183,6 +183,7 @@ fn h12_key_records_of_the_log_are_frozen() {
     let set = |lease| {
         LogRecord::KvSet(StoredKv {
             sequence: 0x0506,
+            by: None,
             lease,
             key: key(),
             value: Redacted(b"on"),
@@ -224,6 +225,32 @@ fn h12_key_records_of_the_log_are_frozen() {
     encoded.push(("snapshot_keys", bytes));
     let text = include_str!("../../testdata/kv_log.hex");
     compare("kv_log.hex", text, encoded);
+}
+
+#[test]
+fn h12_key_records_with_their_writer_are_frozen() {
+    let (segment, offset) = (SegmentId(3), 512);
+    let record = LogRecord::KvSet(StoredKv {
+        sequence: 0x0506,
+        by: Some(NodeId([0xcd; 32])),
+        lease: None,
+        key: key(),
+        value: Redacted(b"on"),
+    });
+    let mut bytes = Vec::new();
+    format::encode(&record, segment, offset, &mut bytes);
+    let len = bytes.len();
+    assert_eq!(format::decode(&bytes, segment, offset), Ok((record, len)));
+    let over_share = ToNode::Kv(KvToNode::Done {
+        request: KvRequest(0x0102),
+        result: Err(KvError::OverShare),
+    });
+    let mut answer = Vec::new();
+    over_share.encode(&mut answer);
+    assert_eq!(ToNode::decode(&answer), Ok(over_share));
+    let encoded = vec![("set_by", bytes), ("over_share", answer)];
+    let text = include_str!("../../testdata/kv_share.hex");
+    compare("kv_share.hex", text, encoded);
 }
 
 #[test]

@@ -110,7 +110,13 @@ impl World {
 
     /// A world with the hub up and all nodes joined.
     pub(crate) fn joined(seed: u64, nodes: usize) -> Self {
+        Self::joined_with(seed, nodes, |_| ())
+    }
+
+    /// The same, with a configuration that `set` changes.
+    pub(crate) fn joined_with(seed: u64, nodes: usize, set: impl FnOnce(&mut Self)) -> Self {
         let mut world = Self::new(seed, nodes);
+        set(&mut world);
         world.start_hub();
         for index in 0..nodes {
             world.start_node(index, NodeConfig::default());

@@ -198,6 +198,7 @@ impl NatsBackend {
             node: NODE,
             instance: InstanceId(instance),
             epoch: Epoch(0),
+            role: hub::Role::GameNode,
         };
         match self.run(op) {
             Ok(Completed::Joined { epoch, .. }) => epoch,

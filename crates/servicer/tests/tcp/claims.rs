@@ -93,6 +93,7 @@ impl Network {
             log: LogId(7),
             newest: UnixTime::default(),
             ran: Duration::ZERO,
+            last_mail: MailSeq(1_000_000),
             mail_mark: SenderSeq(0),
             count_mark: BatchSeq(0),
         };

@@ -241,6 +241,7 @@ mod tests {
             node: NodeId([1; 32]),
             instance: InstanceId(1),
             epoch: hub::Epoch(0),
+            role: hub::Role::GameNode,
         };
         let mut outcomes = Vec::new();
         store.execute([(CommandId(1), Command::Store(op))], &mut outcomes);

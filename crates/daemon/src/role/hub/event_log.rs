@@ -15,6 +15,7 @@ pub(super) struct EventLog {
     joined: LineBudget,
     left: LineBudget,
     full: LogLimiter<()>,
+    over_share: LogLimiter<NodeId>,
     room: LogLimiter<()>,
 }
 
@@ -45,6 +46,21 @@ impl EventLog {
                 if let Some(suppressed) = self.room.admit(now, ()) {
                     let after = after.as_secs_f32();
                     tracing::info!(refused, after, suppressed, "the store has room again");
+                }
+            }
+            HubEvent::SenderOverShare {
+                node,
+                role,
+                refused,
+            } => {
+                if let Some(suppressed) = self.over_share.admit(now, node) {
+                    tracing::warn!(
+                        %node,
+                        %role,
+                        refused,
+                        suppressed,
+                        "a node fills its share of the store: its mail waits, other mail is stored"
+                    );
                 }
             }
             HubEvent::MailDropped { count } => {

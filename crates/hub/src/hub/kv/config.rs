@@ -1,5 +1,7 @@
 //! Limits and counters of the key-value store.
 
+use crate::store::SenderShares;
+
 /// Limits of a hub's key-value store. Those of durable keys are in
 /// [`KvStoreConfig`](crate::store::KvStoreConfig).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +11,9 @@ pub struct KvConfig {
     pub memory_keys_max: usize,
     /// Size of the keys in memory and their values, bytes. Default 64 MiB.
     pub memory_bytes_max: usize,
+    /// How much of these one node may write, and all nodes of a role. Beyond it they are refused as
+    /// `OverShare`.
+    pub shares: SenderShares,
     /// Durable writes that are not on disk yet, of one link. Default 256. Further ones are refused as
     /// `Busy`.
     pub node_writes_max: usize,
@@ -28,6 +33,7 @@ impl Default for KvConfig {
         Self {
             memory_keys_max: 65_536,
             memory_bytes_max: 64 << 20,
+            shares: SenderShares::default(),
             node_writes_max: 256,
             write_bytes_max: 16 << 20,
             node_watches_max: 64,
@@ -46,6 +52,8 @@ pub struct KvStats {
     pub changes: u64,
     /// Requests that were answered with an error.
     pub refused: u64,
+    /// Keys refused since the keys of their writer, or of all nodes of its role, have their share.
+    pub over_share: u64,
     /// Keys that were deleted since the lease of their holder ended.
     pub leases_ended: u64,
     /// Snapshots sent to watches that missed changes.

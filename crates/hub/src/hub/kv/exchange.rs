@@ -33,7 +33,8 @@ pub(in crate::hub) fn on_record(hub: &mut Hub, id: ConnectionId, record: KvToHub
         store: has_room(hub),
         outbox: link.outbox_bytes() < hub.config.link_bytes_max,
     };
-    let is_valid = hub.kv.on_record((id, run), record, room);
+    let role = member.join.role;
+    let is_valid = hub.kv.on_record((id, run, role), record, room);
     flush(hub);
     if !is_valid {
         hub.close(id, DownReason::Protocol);

@@ -132,6 +132,7 @@ fn hub_1_a_removed_folder_is_a_failed_disk_not_a_full_one() {
         node,
         instance: InstanceId(1),
         epoch: Epoch(0),
+        role: crate::field::Role::GameNode,
     };
     store.execute([(CommandId(1), Command::Store(join))], &mut outcomes);
     while store.tidy() {}
@@ -200,6 +201,7 @@ fn a_reopened_store_has_its_mail() {
             node: NodeId([1; 32]),
             instance: InstanceId(boot),
             epoch: Epoch(0),
+            role: crate::field::Role::GameNode,
         };
         let mut outcomes = Vec::new();
         store.execute([(CommandId(1), Command::Store(join))], &mut outcomes);

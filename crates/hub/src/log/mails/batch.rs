@@ -86,7 +86,7 @@ impl Mails {
     /// Keeps the sizes of the long mailboxes of `merged`. Those of `ends`, the players before and
     /// after it, may have mails in other blocks.
     fn note_all_long(&mut self, merged: &[IndexEntry], ends: [Option<ClientId>; 2]) {
-        for mailbox in merged.chunk_by(|one, next| one.player == next.player) {
+        for mailbox in merged.chunk_by(|one, next| { one.player } == { next.player }) {
             let Some(player) = mailbox.first().map(|entry| entry.player) else {
                 continue;
             };
@@ -103,7 +103,7 @@ impl Mails {
     fn count(&self, player: ClientId) -> Mailbox {
         let mut size = Mailbox::default();
         let entries = self.entries_from((player, MailSeq(0)));
-        for entry in entries.take_while(|entry| entry.player == player) {
+        for entry in entries.take_while(|entry| { entry.player } == player) {
             size.add(entry);
         }
         size

@@ -4,8 +4,15 @@ use std::collections::BTreeMap;
 
 use wire::{Generator, Seed};
 
+use super::super::senders::SenderUsage;
 use super::super::snapshot_format::MailSize;
 use super::*;
+
+const SENDERS: u16 = 3;
+
+fn node(sender: u16) -> NodeId {
+    NodeId([u8::try_from(sender).unwrap(); 32])
+}
 
 /// What [`Mails`] holds, in one map.
 #[derive(Default)]
@@ -19,15 +26,23 @@ impl Model {
         assert_eq!(mails.len(), expected.len());
         let mut all = 0;
         for segment in 0..12 {
-            let of_segment = expected.iter().filter(|entry| entry.segment == segment);
+            let of_segment = expected.iter().filter(|entry| { entry.segment } == segment);
             let bytes = live_bytes(of_segment);
             assert_eq!(mails.live_in(SegmentId(segment.into())), bytes, "{segment}");
             all += bytes;
         }
         assert_eq!(mails.live_bytes(), all);
+        for sender in 1..=SENDERS {
+            let of_sender = || expected.iter().filter(|entry| { entry.sender } == sender);
+            let usage = SenderUsage {
+                mails: of_sender().count() as u64,
+                bytes: live_bytes(of_sender()),
+            };
+            assert_eq!(mails.senders().of_node(node(sender)), usage);
+        }
         for player in (0..12).map(ClientId) {
             let mut size = Mailbox::default();
-            let of_player = expected.iter().filter(|entry| entry.player == player);
+            let of_player = expected.iter().filter(|entry| { entry.player } == player);
             of_player.for_each(|entry| size.add(entry));
             assert_eq!(mails.mailbox(player), size, "{player:?}");
         }
@@ -47,7 +62,7 @@ fn live_bytes<'a>(entries: impl Iterator<Item = &'a IndexEntry>) -> u64 {
     let (shared, own): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.size.is_shared());
     let shared = shared
         .into_iter()
-        .map(|entry: &IndexEntry| (entry.offset, entry.size.record_bytes()));
+        .map(|entry: &IndexEntry| ((entry.segment, entry.offset), entry.size.record_bytes()));
     let shared: BTreeMap<_, _> = shared.collect();
     let own = own.into_iter().map(|entry| entry.size.record_bytes());
     own.chain(shared.into_values()).map(u64::from).sum()
@@ -80,6 +95,11 @@ fn change(mails: &mut Mails, model: &mut Model, player: ClientId, generator: &mu
                 is_left
             });
         }
+        1 if generator.chance(20_000) => {
+            let sender = 1 + u16::try_from(generator.below(SENDERS.into())).unwrap();
+            mails.purge(sender);
+            model.0.retain(|_, entry| entry.sender != sender);
+        }
         2 | 3 => {
             let key = any.map_or((player, MailSeq(last + 9)), |entry| entry.key());
             mails.remove(key.0, key.1);
@@ -93,6 +113,7 @@ fn change(mails: &mut Mails, model: &mut Model, player: ClientId, generator: &mu
                 offset: 0,
                 size: MailSize::own(u32::try_from(generator.below(500)).unwrap() + 77),
                 expires_s: u32::try_from(generator.below(50)).unwrap(),
+                sender: 1 + u16::try_from(generator.below(SENDERS.into())).unwrap(),
             };
             let copied = any.filter(|_| kind == 4);
             let mut entry = copied.unwrap_or(fresh);
@@ -101,6 +122,9 @@ fn change(mails: &mut Mails, model: &mut Model, player: ClientId, generator: &mu
                 // One of a few records that many mails share.
                 entry.offset = u32::try_from(generator.below(3)).unwrap();
                 entry.size = MailSize::shared(5_000 + entry.offset, 100);
+                // Its mails have one sender.
+                let place = entry.segment + entry.offset;
+                entry.sender = 1 + u16::try_from(place).unwrap() % SENDERS;
             } else {
                 entry.size = MailSize::own(entry.size.record_bytes());
             }
@@ -115,6 +139,9 @@ fn blocks_hold_what_one_ordered_map_holds() {
     for seed in 0..8 {
         let mut generator = Seed::from_number(seed).generator(0);
         let (mut mails, mut model) = (Mails::default(), Model::default());
+        for sender in 1..=SENDERS {
+            assert_eq!(mails.senders_mut().number(node(sender), None), sender);
+        }
         // Two players have long mailboxes, many have short ones.
         let players = if seed % 2 == 0 { 2 } else { 12 };
         for step in 0..4_000 {
@@ -131,7 +158,10 @@ fn blocks_hold_what_one_ordered_map_holds() {
         assert!(model.0.values().all(|entry| loader.push(*entry)));
         let last = *model.0.values().last().unwrap();
         assert!(!loader.push(last), "twice");
-        let loaded = loader.finish();
+        for sender in 1..=SENDERS {
+            assert!(loader.add_sender(sender, node(sender)));
+        }
+        let loaded = loader.finish().unwrap();
         model.check(&loaded);
         assert_eq!(loaded, mails);
         mails.expire(UnixTime::from_secs(50), u32::MAX);
@@ -155,6 +185,7 @@ fn one_step_deletes_and_reads_a_bounded_number() {
             offset: 0,
             size: MailSize::own(100),
             expires_s: 10,
+            sender: 0,
         };
         mails.put(entry);
     }
@@ -172,6 +203,7 @@ fn what_never_expires_stays() {
         place: Place::default(),
         size: MailSize::own(100),
         expires: UnixTime::from_millis(u64::MAX),
+        sender: 0,
     };
     mails.put(IndexEntry::new(ClientId(1), MailSeq(1), &entry));
     assert_eq!(mails.expire(UnixTime::from_millis(u64::MAX), 10), 0);
@@ -184,6 +216,9 @@ fn many_mails_at_once_are_put_as_one_after_the_other() {
     for seed in 0..24 {
         let mut generator = Seed::from_number(seed).generator(0);
         let (mut mails, mut model) = (Mails::default(), Model::default());
+        for sender in 1..=SENDERS {
+            mails.senders_mut().number(node(sender), None);
+        }
         let players = if seed % 2 == 0 { 2 } else { 12 };
         for _ in 0..30 {
             for _ in 0..generator.below(100) {
@@ -203,6 +238,7 @@ fn many_mails_at_once_are_put_as_one_after_the_other() {
                     offset: 0,
                     size: MailSize::own(u32::try_from(generator.below(500)).unwrap() + 77),
                     expires_s: u32::try_from(generator.below(50)).unwrap(),
+                    sender: 1 + u16::try_from(generator.below(SENDERS.into())).unwrap(),
                 };
                 // Copies of stored mails, and of those in the batch, replace them.
                 let from = if generator.chance(50_000) {
@@ -218,6 +254,8 @@ fn many_mails_at_once_are_put_as_one_after_the_other() {
                 if generator.chance(200_000) {
                     entry.offset = u32::try_from(generator.below(3)).unwrap();
                     entry.size = MailSize::shared(5_000 + entry.offset, 100);
+                    let place = entry.segment + entry.offset;
+                    entry.sender = 1 + u16::try_from(place).unwrap() % SENDERS;
                 }
                 batch.push(entry);
             }

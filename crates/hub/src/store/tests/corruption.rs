@@ -152,6 +152,7 @@ fn a_truncated_segment_loses_only_the_removed_part() {
                     node: NODE,
                     instance: InstanceId(2),
                     epoch: Epoch(0),
+                    role: Role::GameNode,
                 },
             )
             else {

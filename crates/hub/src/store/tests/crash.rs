@@ -120,6 +120,7 @@ fn step(
             node: NODE,
             instance: INSTANCE,
             epoch: Epoch(0),
+            role: Role::GameNode,
         },
     )
     else {
@@ -190,7 +191,7 @@ fn send_some(
                         stored.push(one.seq.0);
                     }
                 }
-                MailVerdict::Busy | MailVerdict::Full => {}
+                MailVerdict::Busy | MailVerdict::Full | MailVerdict::OverShare => {}
                 refused @ MailVerdict::Refused(_) => panic!("{refused:?}"),
             }
         }

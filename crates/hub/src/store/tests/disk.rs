@@ -146,6 +146,7 @@ fn a_log_keeps_its_id_and_its_time() {
             node: NODE,
             instance: InstanceId(1),
             epoch: Epoch(0),
+            role: Role::GameNode,
         };
         let Ok(Completed::Joined { log, newest, .. }) = run(store, op) else {
             panic!("there is room for a node");

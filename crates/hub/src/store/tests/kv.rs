@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::snapshot::without_snapshots;
 use super::*;
 use crate::kv::{KvEntry, KvError, KvKey, KvLease, Revision};
 
@@ -411,4 +412,121 @@ fn lost_keys_do_not_end_a_page_early() {
         }
     }
     assert_eq!(found, 1_099);
+}
+
+#[test]
+fn hub_1_deleted_keys_leave_the_room_of_acknowledgements() {
+    let mut store = open(MemorySegments::new(3 * StoreConfig::SEGMENT_BYTES_MIN));
+    let epoch = join(&mut store, 1);
+    let long = |number: u64| KvKey::new(&format!("{number:0>200}")).unwrap();
+    for number in 0..1_000 {
+        let op = KvOp::Put {
+            by: None,
+            lease: false,
+            key: long(number),
+            expected: None,
+            value: Redacted(Bytes::new()),
+        };
+        result(&kv(&mut store, op).unwrap()).unwrap();
+    }
+    let mut seq = 0;
+    while append(&mut store, mail(epoch, seq + 1, seq % 9, &[5; 5_000])) == Ok(MailVerdict::Stored)
+    {
+        seq += 1;
+        while store.tidy() {}
+    }
+    let mut deleted = 0;
+    loop {
+        let op = KvOp::Delete {
+            by: None,
+            key: long(deleted),
+            expected: None,
+        };
+        match result(&kv(&mut store, op).unwrap()) {
+            Ok(_) => deleted += 1,
+            Err(error) => {
+                assert_eq!(error, KvError::Full);
+                break;
+            }
+        }
+        assert!(deleted < 500, "deletions have no limit");
+    }
+    assert!(deleted > 50, "{deleted}: deletions free room");
+    // Nodes join, and each mail is acknowledged.
+    join(&mut store, 2);
+    for player in 0..9 {
+        for mail in read_all(&mut store, player) {
+            let acked = acknowledge(&mut store, player, mail.seq);
+            assert_eq!(acked, Ok(Completed::Acked));
+        }
+    }
+    assert_eq!(store.mail_count(), 0);
+}
+
+/// Puts a key of `len` bytes as `node`.
+fn put_as(
+    store: &mut Store<MemorySegments>,
+    node: u8,
+    number: u64,
+    len: usize,
+) -> Result<Revision, KvError> {
+    let op = KvOp::Put {
+        by: Some(KvLease {
+            node: NodeId([node; 32]),
+            epoch: Epoch(1),
+        }),
+        lease: false,
+        key: key(number),
+        expected: None,
+        value: Redacted(Bytes::from(vec![1; len])),
+    };
+    result(&kv(store, op).unwrap())
+}
+
+#[test]
+fn hub_8_one_node_and_one_role_have_shares_of_the_durable_keys() {
+    let mut config = small();
+    config.kv.keys_max = 100;
+    config.kv.bytes_max = 1_000_000;
+    config.shares = SenderShares::default();
+    let mut store = Store::open(MemorySegments::new(1 << 30), config, LOG).unwrap();
+    let roles = [Role::GameNode, Role::GameNode, Role::Matchmaker];
+    for (node, role) in (1..).zip(roles) {
+        let op = StoreOp::Join {
+            node: NodeId([node; 32]),
+            instance: INSTANCE,
+            epoch: Epoch(0),
+            role,
+        };
+        run(&mut store, op).unwrap();
+    }
+    let over = Err(KvError::OverShare);
+    let fill = |store: &mut Store<MemorySegments>, node: u8, len: usize| {
+        let first = u64::from(node) * 1_000;
+        let mut keys = first..;
+        let refused = keys.find_map(|number| put_as(store, node, number, len).err());
+        (refused.unwrap(), keys.start - first - 1)
+    };
+    assert_eq!(fill(&mut store, 1, 10), (KvError::OverShare, 50));
+    assert_eq!(fill(&mut store, 2, 10), (KvError::OverShare, 25));
+    // A key is replaced within the share.
+    put_as(&mut store, 1, 1_000, 20).unwrap();
+    assert_eq!(put_as(&mut store, 2, 1_050, 20), over);
+    // After a restart, with or without a snapshot, it is the same.
+    while store.tidy() {}
+    let disk = store.into_files();
+    for disk in [disk.clone(), without_snapshots(&disk)] {
+        let mut store = Store::open(disk, config, LOG).unwrap();
+        assert_eq!(put_as(&mut store, 1, 1_050, 10), over);
+        assert_eq!(put_as(&mut store, 2, 2_025, 10), over);
+        // A key that another node takes over counts for that one.
+        put_as(&mut store, 3, 1_000, 10).unwrap();
+        put_as(&mut store, 1, 1_050, 10).unwrap();
+        assert_eq!(fill(&mut store, 3, 10), (KvError::Full, 24));
+        for number in 1_001..1_051 {
+            delete(&mut store, number, None).unwrap().unwrap();
+        }
+        assert_eq!(store.log.index.kv.owners().of_role(Role::GameNode).keys, 25);
+        assert_eq!(fill(&mut store, 1, 60_000), (KvError::OverShare, 8));
+    }
 }

@@ -21,6 +21,7 @@ fn join_as(store: &mut Store<MemorySegments>, node: u8, instance: u64) -> Outcom
         node: NodeId([node; 32]),
         instance: InstanceId(instance),
         epoch: Epoch(0),
+        role: Role::GameNode,
     };
     run(store, op)
 }

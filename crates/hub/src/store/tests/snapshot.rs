@@ -34,7 +34,7 @@ fn newest_snapshot(disk: &mut MemorySegments) -> SnapshotId {
         .expect("one is written")
 }
 
-fn without_snapshots(disk: &MemorySegments) -> MemorySegments {
+pub(super) fn without_snapshots(disk: &MemorySegments) -> MemorySegments {
     let mut disk = disk.clone();
     for snapshot in disk.list_snapshots().unwrap() {
         disk.remove_snapshot(snapshot).unwrap();

@@ -4,7 +4,7 @@ use hub::kv::{Durability, KvKey, KvPrefix, KvRange, Revision};
 use hub::record::{DownReason, KvToHub, KvToNode, RECORD_BYTES_MAX, ToHub, ToNode};
 use hub::{
     Command, Completed, HubConfig, KvClientConfig, KvOp, KvOutcome, KvRequest, NodeConfig,
-    Redacted, StoreOp, WatchId,
+    Redacted, SenderShares, StoreOp, WatchId,
 };
 use wire::{ConnectionId, StreamMachine};
 
@@ -50,6 +50,7 @@ fn results(bare: &mut Bare, link: ConnectionId) -> (usize, Option<String>) {
 }
 
 const FULL: &str = "there is no room for another key or value";
+const OVER_SHARE: &str = "the keys of this node or role have their share";
 const BUSY: &str = "too many requests are in flight";
 
 #[test]
@@ -57,6 +58,7 @@ fn hub_6_keys_in_memory_are_bounded() {
     let mut config = HubConfig::default();
     config.kv.memory_keys_max = 10;
     config.kv.memory_bytes_max = 100_000;
+    config.kv.shares = SenderShares::WHOLE;
     let mut bare = three(config);
     for number in 0..12 {
         put(&mut bare, LINK, number, Durability::Memory, b"x");
@@ -66,6 +68,39 @@ fn hub_6_keys_in_memory_are_bounded() {
     put(&mut bare, LINK, 2, Durability::Memory, &vec![1; 60_000]);
     assert_eq!(results(&mut bare, LINK), (1, Some(FULL.into())));
     assert!(bare.hub.memory_bytes() < 300_000);
+}
+
+#[test]
+fn hub_8_one_node_and_one_role_have_shares_of_the_keys_in_memory() {
+    let mut config = HubConfig::default();
+    config.kv.memory_keys_max = 100;
+    let mut bare = three(config);
+    for number in 0..60 {
+        put(&mut bare, LINK, number, Durability::Memory, b"x");
+    }
+    assert_eq!(results(&mut bare, LINK), (50, Some(OVER_SHARE.into())));
+    for number in 100..130 {
+        put(&mut bare, OTHER, number, Durability::Memory, b"x");
+    }
+    let all = "three quarters are for all game nodes";
+    assert_eq!(
+        results(&mut bare, OTHER),
+        (25, Some(OVER_SHARE.into())),
+        "{all}"
+    );
+    assert_eq!(bare.hub.kv_stats().over_share, 15);
+    // A key is replaced, and one that another node takes over counts for that one.
+    put(&mut bare, LINK, 7, Durability::Memory, b"y");
+    assert_eq!(results(&mut bare, LINK), (1, None));
+    let delete = KvToHub::Delete {
+        request: KvRequest(1_000),
+        key: key("k/8"),
+        expected: None,
+    };
+    bare.send(LINK, &ToHub::Kv(delete));
+    put(&mut bare, OTHER, 7, Durability::Memory, b"z");
+    put(&mut bare, LINK, 200, Durability::Memory, b"x");
+    assert_eq!(results(&mut bare, LINK), (2, None));
 }
 
 #[test]
