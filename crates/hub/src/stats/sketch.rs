@@ -239,7 +239,7 @@ impl Sketch {
 pub(super) struct SketchSum {
     /// Bins in blocks, one for each power of two and sign at full resolution; allocated by the
     /// first sum.
-    blocks: Vec<[u64; BLOCK]>,
+    bins: Vec<u64>,
     /// A bit for each block that is not zero.
     used: UsedBlocks,
     total: u64,
@@ -270,31 +270,50 @@ impl SketchSum {
         self.clear();
         self.joins = sketches.clone().map(|it| it.joins).max().unwrap_or(0);
         for sketch in sketches {
-            if self.blocks.is_empty() {
-                self.blocks.resize(BLOCKS, [0; BLOCK]);
+            if self.bins.is_empty() {
+                self.bins.resize(BLOCKS * BLOCK, 0);
             }
             self.total = self.total.saturating_add(sketch.total);
             let joins = self.joins.saturating_sub(sketch.joins);
-            for (key, count) in sketch.bins() {
-                self.add(if joins == 0 { key } else { joined(key, joins) }, count);
+            if joins == 0 {
+                self.add(sketch.bins());
+            } else {
+                self.add(
+                    sketch
+                        .bins()
+                        .map(|(key, count)| (joined(key, joins), count)),
+                );
             }
         }
     }
 
-    fn add(&mut self, key: i32, count: u64) {
-        let place = usize::try_from(key.saturating_add(KEY_OFFSET)).unwrap_or(0);
-        let (block, bin) = (place / BLOCK, place % BLOCK);
-        if let Some(count_there) = self.blocks.get_mut(block).and_then(|it| it.get_mut(bin)) {
-            *count_there = count_there.saturating_add(count);
-        }
-        if let Some(word) = self.used.0.get_mut(block / 64) {
-            *word |= 1 << (block % 64);
+    /// Adds bins in the order of their keys.
+    fn add(&mut self, bins: impl Iterator<Item = (i32, u64)>) {
+        let mut last = usize::MAX;
+        for (key, count) in bins {
+            let place = usize::try_from(key.saturating_add(KEY_OFFSET)).unwrap_or(0);
+            if let Some(bin) = self.bins.get_mut(place) {
+                *bin = bin.saturating_add(count);
+            }
+            let block = place / BLOCK;
+            if block != last {
+                last = block;
+                if let Some(word) = self.used.0.get_mut(block / 64) {
+                    *word |= 1 << (block % 64);
+                }
+            }
         }
     }
 
+    fn block(&self, at: usize) -> Option<&[u64]> {
+        let start = at.saturating_mul(BLOCK);
+        self.bins.get(start..start.saturating_add(BLOCK))
+    }
+
     fn clear(&mut self) {
-        for block in self.used.iter() {
-            if let Some(block) = self.blocks.get_mut(block) {
+        for at in self.used.iter() {
+            let start = at.saturating_mul(BLOCK);
+            if let Some(block) = self.bins.get_mut(start..start.saturating_add(BLOCK)) {
                 block.fill(0);
             }
         }
@@ -310,7 +329,7 @@ impl SketchSum {
     pub(super) fn at_rank(&self, rank: u64) -> Option<f64> {
         let mut below = 0_u64;
         for at in self.used.iter() {
-            let block = self.blocks.get(at)?;
+            let block = self.block(at)?;
             let sum = block.iter().fold(0, |sum: u64, it| sum.wrapping_add(*it));
             if rank >= below.saturating_add(sum) {
                 below = below.saturating_add(sum);

@@ -102,9 +102,7 @@ impl Uniques {
                 }
             }
             (Self::Dense(ours), Self::Sparse(theirs)) => {
-                for hash in theirs {
-                    raise(ours, *hash);
-                }
+                raise_all(ours, theirs);
             }
             (Self::Sparse(_) | Self::Dense(_), Self::Dense(theirs)) => {
                 for (ours, theirs) in self.make_dense().iter_mut().zip(theirs) {
@@ -231,32 +229,42 @@ pub(super) struct UniquesSum {
 impl UniquesSum {
     /// Replaces the sum by that of `sets`.
     pub(super) fn set<'a>(&mut self, sets: impl Iterator<Item = &'a Uniques> + Clone) {
-        self.hashes.clear();
+        let lens = sets.clone().map(|set| match set {
+            Uniques::Sparse(hashes) => hashes.len(),
+            Uniques::Dense(_) => usize::MAX,
+        });
+        let most = lens.fold(0, usize::saturating_add);
         self.is_dense = false;
-        for set in sets.clone() {
-            let Uniques::Sparse(hashes) = set else {
-                self.is_dense = true;
-                break;
-            };
-            unite(&self.hashes, hashes, &mut self.spare, SPARSE_MAX);
-            core::mem::swap(&mut self.hashes, &mut self.spare);
-            if self.hashes.len() > SPARSE_MAX {
-                self.is_dense = true;
-                break;
-            }
+        if most > SPARSE_MAX {
+            self.raise(sets.clone());
+            // Each register that is set is at least one player.
+            self.is_dense =
+                most == usize::MAX || count_of(&self.registers, 0) < REGISTERS - SPARSE_MAX;
         }
         if !self.is_dense {
-            return;
+            self.unite(sets);
+            self.is_dense = self.hashes.len() > SPARSE_MAX;
         }
+    }
+
+    /// Sets the hashes; if there are too many, some are missing.
+    fn unite<'a>(&mut self, sets: impl Iterator<Item = &'a Uniques>) {
+        self.hashes.clear();
+        for set in sets {
+            if let Uniques::Sparse(hashes) = set {
+                unite(&self.hashes, hashes, &mut self.spare, SPARSE_MAX);
+                core::mem::swap(&mut self.hashes, &mut self.spare);
+            }
+        }
+    }
+
+    /// Sets the registers.
+    fn raise<'a>(&mut self, sets: impl Iterator<Item = &'a Uniques>) {
         self.registers.clear();
         self.registers.resize(REGISTERS, 0);
         for set in sets {
             match set {
-                Uniques::Sparse(hashes) => {
-                    for hash in hashes {
-                        raise(&mut self.registers, *hash);
-                    }
-                }
+                Uniques::Sparse(hashes) => raise_all(&mut self.registers, hashes),
                 Uniques::Dense(registers) => {
                     for (ours, theirs) in self.registers.iter_mut().zip(registers) {
                         *ours = (*ours).max(*theirs);
@@ -277,13 +285,36 @@ impl UniquesSum {
 }
 
 fn raise(registers: &mut [u8], hash: u32) {
-    let index = usize::try_from(hash >> REST_BITS).unwrap_or(0);
-    let rest = hash << INDEX_BITS;
-    let run = rest.leading_zeros().min(REST_BITS).saturating_add(1);
-    let run = u8::try_from(run).unwrap_or(u8::MAX);
-    if let Some(register) = registers.get_mut(index) {
-        *register = (*register).max(run);
+    raise_all(registers, &[hash]);
+}
+
+fn raise_all(registers: &mut [u8], hashes: &[u32]) {
+    // Of fixed length, so that no index is checked.
+    let Some(registers) = registers.first_chunk_mut::<REGISTERS>() else {
+        return;
+    };
+    for hash in hashes {
+        let index = usize::try_from(hash >> REST_BITS).unwrap_or(0);
+        // A bit behind the rest ends the run.
+        let rest = (hash << INDEX_BITS) | (1 << (INDEX_BITS - 1));
+        let run = u8::try_from(rest.leading_zeros()).unwrap_or(u8::MAX);
+        if let Some(register) = registers.get_mut(index) {
+            *register = (*register).max(run.saturating_add(1));
+        }
     }
+}
+
+/// Returns how many registers have this value.
+fn count_of(registers: &[u8], value: u8) -> usize {
+    // Short parts, so that each sum fits into a byte: sixteen are added at once.
+    let count = |part: &[u8]| {
+        let equal = part.iter().map(|it| u8::from(*it == value));
+        usize::from(equal.fold(0, u8::wrapping_add))
+    };
+    registers
+        .chunks(128)
+        .map(count)
+        .fold(0, usize::saturating_add)
 }
 
 /// The finalizer of `SplitMix64` (Steele et al. 2014), its upper half.
@@ -296,20 +327,10 @@ fn hash(player: ClientId) -> u32 {
 }
 
 fn estimate(registers: &[u8]) -> f64 {
-    // Four histograms: neighbours with the same value would wait for each other in one.
-    let mut lanes = [[0_u32; 256]; 4];
-    for four in registers.chunks(4) {
-        for (lane, register) in lanes.iter_mut().zip(four) {
-            if let Some(count) = lane.get_mut(usize::from(*register)) {
-                *count = count.wrapping_add(1);
-            }
-        }
-    }
+    let largest = registers.iter().copied().max().unwrap_or(0);
     let mut counts = [0_u32; REST_BITS as usize + 2];
-    for lane in &lanes {
-        for (count, more) in counts.iter_mut().zip(lane) {
-            *count = count.saturating_add(*more);
-        }
+    for (count, value) in counts.iter_mut().zip(0..=largest) {
+        *count = u32::try_from(count_of(registers, value)).unwrap_or(u32::MAX);
     }
     let size = f64::from(1_u32 << INDEX_BITS);
     let mut counts = counts.into_iter().rev().map(f64::from);
