@@ -22,7 +22,7 @@ pub struct HubConfig {
     /// Connections of one node. Default 4: the one in use, one with an undetected failure, and the
     /// next.
     pub node_links_max: usize,
-    /// Claimed players. Default 1 million, about 200 bytes each.
+    /// Claimed players. Default 1 million, at most 250 bytes each.
     pub players_max: usize,
     /// Claimed players of one node. Default 65,536.
     pub node_players_max: usize,

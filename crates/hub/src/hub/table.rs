@@ -198,9 +198,10 @@ impl Calls {
 /// Claims of players, and the delivery state of their mail.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    by_player: BTreeMap<ClientId, Claim>,
-    by_node: BTreeSet<(NodeId, ClientId)>,
-    counts: Usage<NodeId>,
+    /// Boxed, since a third of an ordered map is empty room.
+    by_player: BTreeMap<ClientId, Box<Claim>>,
+    /// No set is empty.
+    by_node: BTreeMap<NodeId, BTreeSet<ClientId>>,
     generation: Generation,
 }
 
@@ -248,39 +249,42 @@ pub(super) enum Reading {
 
 impl Claims {
     pub(super) fn get(&self, player: ClientId) -> Option<&Claim> {
-        self.by_player.get(&player)
+        self.by_player.get(&player).map(Box::as_ref)
     }
 
     pub(super) fn get_mut(&mut self, player: ClientId) -> Option<&mut Claim> {
-        self.by_player.get_mut(&player)
+        self.by_player.get_mut(&player).map(Box::as_mut)
     }
 
     pub(super) fn insert(&mut self, player: ClientId, mut claim: Claim) -> Option<Claim> {
         self.generation = Generation(self.generation.0.saturating_add(1));
         claim.generation = self.generation;
         let node = claim.node;
-        let old = self.by_player.insert(player, claim);
+        let old = self.by_player.insert(player, Box::new(claim));
         if let Some(old) = &old {
-            self.uncount(old.node, player);
+            self.remove_of_node(old.node, player);
         }
-        self.by_node.insert((node, player));
-        self.counts.add(node, 1);
-        old
+        self.by_node.entry(node).or_default().insert(player);
+        old.map(|old| *old)
     }
 
-    fn uncount(&mut self, node: NodeId, player: ClientId) {
-        self.by_node.remove(&(node, player));
-        self.counts.subtract(node, 1);
+    fn remove_of_node(&mut self, node: NodeId, player: ClientId) {
+        if let Some(players) = self.by_node.get_mut(&node) {
+            players.remove(&player);
+            if players.is_empty() {
+                self.by_node.remove(&node);
+            }
+        }
     }
 
     pub(super) fn count_of(&self, node: NodeId) -> usize {
-        self.counts.get(node)
+        self.by_node.get(&node).map_or(0, BTreeSet::len)
     }
 
     pub(super) fn remove(&mut self, player: ClientId) -> Option<Claim> {
         let claim = self.by_player.remove(&player)?;
-        self.uncount(claim.node, player);
-        Some(claim)
+        self.remove_of_node(claim.node, player);
+        Some(*claim)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -311,13 +315,11 @@ impl Claims {
         after: Option<ClientId>,
         max: usize,
     ) -> Vec<ClientId> {
-        let first = after.map_or(Bound::Included((node, ClientId(0))), |after| {
-            Bound::Excluded((node, after))
-        });
-        let last = Bound::Included((node, ClientId(u64::MAX)));
-        self.by_node
-            .range((first, last))
-            .map(|(_, player)| *player)
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let players = self.by_node.get(&node).into_iter();
+        players
+            .flat_map(|players| players.range((after, Bound::Unbounded)))
+            .copied()
             .take(max)
             .collect()
     }

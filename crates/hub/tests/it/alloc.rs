@@ -72,6 +72,11 @@ struct Bench {
 const LINKS: [ConnectionId; 2] = [LINK, OTHER];
 const BODY: Bytes = Bytes::from_static(&[7; 128]);
 
+/// Returns the bytes that this thread holds.
+pub(crate) fn held() -> i64 {
+    COUNT.with(Cell::get).1
+}
+
 fn counted<R>(count: &mut u64, work: impl FnOnce() -> R) -> R {
     let before = COUNT.with(Cell::get).0;
     let result = work();
