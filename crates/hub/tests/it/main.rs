@@ -28,6 +28,7 @@ mod live_messages;
 mod mail;
 mod mail_many;
 mod memory;
+mod power_cuts;
 mod presence;
 mod properties;
 mod redact;
