@@ -291,6 +291,7 @@ fn join(store: &mut Store<MemorySegments>) -> Option<Epoch> {
         node: NODE,
         instance: InstanceId(1),
         epoch: Epoch(0),
+        role: hub::Role::GameNode,
     };
     match run(store, op) {
         Ok(Completed::Joined { epoch, .. }) => Some(epoch),
