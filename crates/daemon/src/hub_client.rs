@@ -10,8 +10,8 @@ use hub::log::SegmentFile;
 use hub::stats_store::StatsView;
 use hub::store::StoreStats;
 use hub::{
-    Command, Completed, Hub, HubStats, JoinFile, KvStats, MailSeq, Outcome, StatsLinkStats, Store,
-    StoreError, StoreOp,
+    Command, Completed, Hub, HubConfig, HubStats, JoinFile, KvStats, MailSeq, Outcome,
+    StatsLinkStats, Store, StoreError, StoreOp,
 };
 use servicer::{StatsReader, Storage, StorageCounters, StreamCounters, StreamRequests};
 use tokio::sync::oneshot;
@@ -23,6 +23,7 @@ use wire::CommandId;
 pub(crate) enum HubRequest {
     Completed(Vec<(CommandId, Outcome)>),
     JoinFile(JoinFile),
+    Limits(Box<HubConfig>),
     Status(oneshot::Sender<HubStatus>),
     KvRevision(oneshot::Sender<Revision>),
     Store(StoreOp, oneshot::Sender<Outcome>),

@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use hub::{ClaimPolicy, OnFull};
+use hub::{ClaimPolicy, HubConfig, OnFull};
 
 use super::host::HostPort;
 use super::log::log;
 use super::{POLL_INTERVAL, Requests, StdinEnd, print_line};
 use crate::exit::Failure;
 use crate::hub_api::{ApiConfig, CertificateFiles, PersonPrefix};
-use crate::role::hub::{HubOptions, HubProcess};
+use crate::role::hub::{HubOptions, HubProcess, limits};
 use crate::signals::Signal;
 use crate::trust;
 pub use folder::{BackupFolder, CheckFolder, RestoreFolder};
@@ -39,8 +39,8 @@ pub use watch::WatchPresence;
 /// Commands of a hub.
 #[derive(Clone, Debug, Subcommand)]
 pub enum HubCommand {
-    /// Runs a hub until SIGTERM or SIGINT; SIGHUP makes it read the join file and the API's keys and
-    /// certificate again. Even if it is killed, no acknowledged mail is lost.
+    /// Runs a hub until SIGTERM or SIGINT; SIGHUP makes it read the join file, the limits, and the API's keys
+    /// and certificate again. Even if it is killed, no acknowledged mail is lost.
     Run(Box<RunHub>),
     /// Creates a key for the hub's HTTP API.
     Key(NewApiKey),
@@ -130,6 +130,9 @@ pub struct RunHub {
     /// What happens to a mail for a full mailbox.
     #[arg(long, value_enum, default_value_t)]
     mailbox_full: MailboxFull,
+    /// File with limits of the hub, lines of NAME VALUE; SIGHUP makes the hub read it again.
+    #[arg(long, value_name = "FILE")]
+    limits: Option<PathBuf>,
     /// Ends in order when stdin closes.
     #[arg(long)]
     end_with_stdin: bool,
@@ -223,6 +226,9 @@ impl RunHub {
             options.nats = self.nats.config();
         }
         options.store.on_full = self.mailbox_full.into();
+        if let Some(path) = &self.limits {
+            options.config = limits::read(path, &options.config)?;
+        }
         options.listen = self.listen.as_ref().map(HostPort::listen).transpose()?;
         options.config.access.claims = match self.claims {
             Claims::Plain => ClaimPolicy::Plain,
@@ -297,6 +303,15 @@ impl RunHub {
             Ok(()) => tracing::info!("the join file was read again"),
             Err(Failure { sentence, .. }) => {
                 tracing::error!("the join file is not reloaded: {sentence}");
+            }
+        }
+        if let Some(path) = &self.limits {
+            let read = limits::read(path, &HubConfig::default());
+            match read.and_then(|config| hub.set_limits(config)) {
+                Ok(()) => tracing::info!("the limits were read again"),
+                Err(Failure { sentence, .. }) => {
+                    tracing::error!("the limits are not reloaded: {sentence}");
+                }
             }
         }
         if let Err(Failure { sentence, .. }) = hub.reload_api() {

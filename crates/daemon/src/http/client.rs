@@ -168,8 +168,12 @@ pub(crate) fn failure(
     if kind == ErrorKind::WouldBlock || kind == ErrorKind::TimedOut {
         let sentence = format!("{address} did not answer within {} s", timeout.as_secs());
         Failure::new(Exit::TimedOut, sentence)
-    } else if kind == ErrorKind::InvalidData {
+    } else if kind == ErrorKind::InvalidData && error.get_ref().is_none() {
         wrong_server(server_name, address)
+    } else if kind == ErrorKind::InvalidData {
+        // An error of TLS, such as a certificate that the client does not trust.
+        let sentence = format!("no TLS connection to {address}: {error}");
+        Failure::new(Exit::Unreachable, sentence)
     } else {
         let sentence = format!("no response from {address}: {error}");
         Failure::new(Exit::Unreachable, sentence)
@@ -460,5 +464,21 @@ mod tests {
         }
         let endless = io::repeat(b'a');
         assert!(read(endless, u64::MAX).is_err(), "a head has an end");
+    }
+
+    #[test]
+    fn a_failed_handshake_is_named_and_is_no_other_server() {
+        let at = (
+            SocketAddr::from(([127, 0, 0, 1], 1)),
+            Duration::from_secs(1),
+        );
+        let tls = io::Error::new(ErrorKind::InvalidData, "invalid peer certificate");
+        let found = failure("hub", at, &tls).sentence;
+        assert_eq!(
+            found,
+            "no TLS connection to 127.0.0.1:1: invalid peer certificate"
+        );
+        let other = failure("hub", at, &malformed()).sentence;
+        assert_eq!(other, "the server at 127.0.0.1:1 is not a hub");
     }
 }

@@ -2,6 +2,7 @@
 
 mod event_log;
 mod folder_watch;
+pub(crate) mod limits;
 #[cfg(feature = "nats")]
 mod nats;
 
@@ -276,6 +277,17 @@ impl HubProcess {
         Ok(())
     }
 
+    /// Replaces the limits of the hub: see [`Hub::set_limits`].
+    ///
+    /// # Errors
+    ///
+    /// The hub is too busy; the limits in use stay.
+    pub fn set_limits(&self, config: HubConfig) -> Result<(), Failure> {
+        let request = HubRequest::Limits(Box::new(config));
+        let sent = self.handle.requests().send(request);
+        sent.map_err(|_| Failure::refused("the hub has no room for the request; send it again"))
+    }
+
     /// Ends in order, within about `within`: notifies the nodes, answers open calls, and writes to
     /// disk what was accepted.
     ///
@@ -366,6 +378,7 @@ impl StreamApplication<Hub> for HubApplication {
                 }
             }
             HubRequest::JoinFile(join_file) => hub.set_join_file(join_file),
+            HubRequest::Limits(config) => hub.set_limits(*config),
             // The receiver may be gone.
             HubRequest::Status(answer) => drop(answer.send(HubStatus {
                 stats: hub.stats(),

@@ -11,7 +11,7 @@ use super::fanout::{GroupPending, group_answer, group_op};
 use super::kv::exchange;
 use super::link::{Key, Link, LinkState, Member, PresenceUpdate, Watch};
 use super::table::{Claim, Generation, Pending, Reading};
-use super::{DuplicateClaim, Hub, HubEvent, SWEEP_PAUSE};
+use super::{DuplicateClaim, Hub, HubConfig, HubEvent, SWEEP_PAUSE};
 use crate::field::{ClaimNumber, Epoch, Lease, MailSeq, Redacted, SenderSeq};
 use crate::join_file::JoinFile;
 use crate::record::{
@@ -402,6 +402,16 @@ impl Hub {
 }
 
 impl Hub {
+    /// Replaces the limits, except those of the key-value store and who may claim a player. What exceeds
+    /// a new limit stays; nothing is added to it.
+    pub fn set_limits(&mut self, config: HubConfig) {
+        self.config = HubConfig {
+            kv: self.config.kv,
+            access: self.config.access.clone(),
+            ..config
+        };
+    }
+
     /// Replaces the join file; closes links without a grant.
     pub fn set_join_file(&mut self, join_file: JoinFile) {
         self.join_file = join_file;
