@@ -34,6 +34,17 @@ const HOUR: Duration = Duration::from_hours(1);
 /// Longest wait for a node.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The part of an application that gets no requests.
+macro_rules! without_requests {
+    () => {
+        type Request = usize;
+
+        fn apply_request(&mut self, _: Instant, _: &mut Node, _: usize) -> ControlFlow<()> {
+            ControlFlow::Continue(())
+        }
+    };
+}
+
 /// A hub process and the identities of its nodes.
 #[derive(Debug)]
 pub struct Tickwire {
@@ -263,11 +274,7 @@ struct Responder {
 }
 
 impl HubApplication for Responder {
-    type Request = usize;
-
-    fn apply_request(&mut self, _: Instant, _: &mut Node, _: usize) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
+    without_requests!();
 
     fn on_event(&mut self, at: Instant, node: &mut Node, event: NodeEvent) {
         match event {
@@ -302,11 +309,7 @@ impl Caller {
 }
 
 impl HubApplication for Caller {
-    type Request = usize;
-
-    fn apply_request(&mut self, _: Instant, _: &mut Node, _: usize) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
+    without_requests!();
 
     fn on_event(&mut self, at: Instant, node: &mut Node, event: NodeEvent) {
         match event {
@@ -350,11 +353,7 @@ impl Receiving {
 }
 
 impl HubApplication for Receiving {
-    type Request = usize;
-
-    fn apply_request(&mut self, _: Instant, _: &mut Node, _: usize) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
+    without_requests!();
 
     fn on_event(&mut self, at: Instant, node: &mut Node, event: NodeEvent) {
         match event {
@@ -434,11 +433,7 @@ impl Mailer {
 }
 
 impl HubApplication for Mailer {
-    type Request = usize;
-
-    fn apply_request(&mut self, _: Instant, _: &mut Node, _: usize) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
+    without_requests!();
 
     fn on_event(&mut self, at: Instant, node: &mut Node, event: NodeEvent) {
         match event {
@@ -487,11 +482,7 @@ impl Reader {
 }
 
 impl HubApplication for Reader {
-    type Request = usize;
-
-    fn apply_request(&mut self, _: Instant, _: &mut Node, _: usize) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
+    without_requests!();
 
     fn on_event(&mut self, at: Instant, node: &mut Node, event: NodeEvent) {
         match event {
@@ -552,11 +543,7 @@ struct Watching {
 }
 
 impl HubApplication for Watching {
-    type Request = usize;
-
-    fn apply_request(&mut self, _: Instant, _: &mut Node, _: usize) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
+    without_requests!();
 
     fn on_event(&mut self, _: Instant, node: &mut Node, event: NodeEvent) {
         match event {
