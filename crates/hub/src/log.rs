@@ -79,11 +79,12 @@ pub(crate) struct Log<F> {
 /// Purpose of a record, which determines how much room it must leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Data that fills the disk: mail and its copies, refusals, counts. Leaves an eighth of the
-    /// last segment free.
+    /// Data that fills the disk: mail, refusals, counts. Leaves an eighth of the last segment free.
     Data,
-    /// A deletion of a key or of a member: leaves three quarters of that eighth.
+    /// A deletion of a key or of a member: leaves seven eighths of that eighth.
     Delete,
+    /// A copy out of the oldest segment, which may then be removed: leaves five eighths of that eighth.
+    Copy,
     /// A run of a node: leaves half of that eighth.
     Join,
     /// Acknowledgements, which free room.
@@ -266,7 +267,11 @@ impl<F: SegmentFile> Log<F> {
         let used: u64 = self.segments.values().sum();
         let allowed = self.index.data_bytes().saturating_mul(2);
         let slack = self.segment_bytes.saturating_mul(3);
-        used > allowed.saturating_add(slack) && self.copy_forward(oldest, len)
+        // On a full disk, some mail in the oldest segment must not keep all later ones.
+        let is_pinned = self.spare.has_no_room()
+            && self.index.live_in(oldest) <= (self.segment_bytes / 64).saturating_mul(2);
+        let is_due = is_pinned || used > allowed.saturating_add(slack);
+        is_due && self.copy_forward(oldest, len)
     }
 
     /// Does one housekeeping step if enough was appended; returns whether to call again.
@@ -381,9 +386,12 @@ impl<F: SegmentFile> Log<F> {
         let bytes = newest.map_or(self.segment_bytes, |(_, bytes)| *bytes);
         match purpose {
             Purpose::Data if !self.spare.is_ready() => bytes / 8,
-            Purpose::Delete if !self.spare.is_ready() => (bytes / 32).saturating_mul(3),
+            Purpose::Delete if !self.spare.is_ready() => (bytes / 64).saturating_mul(7),
+            Purpose::Copy if !self.spare.is_ready() => (bytes / 64).saturating_mul(5),
             Purpose::Join if !self.spare.is_ready() => bytes / 16,
-            Purpose::Data | Purpose::Delete | Purpose::Join | Purpose::Ack => BOOT_RESERVE,
+            Purpose::Data | Purpose::Delete | Purpose::Copy | Purpose::Join | Purpose::Ack => {
+                BOOT_RESERVE
+            }
             Purpose::Boot => 0,
         }
     }
@@ -596,7 +604,7 @@ impl<F: SegmentFile> Log<F> {
         match self.read_kv(&key, &entry, &mut buf) {
             Ok(stored) => {
                 if self
-                    .append(&LogRecord::KvSet(stored), Purpose::Data)
+                    .append(&LogRecord::KvSet(stored), Purpose::Copy)
                     .is_err()
                 {
                     return false;
@@ -618,7 +626,7 @@ impl<F: SegmentFile> Log<F> {
     fn copy_record(&mut self, record: LogRecord<'_>, place: Place) -> Result<(), AppendError> {
         match record {
             LogRecord::Mail(mail) if self.index.is_live_at(mail.player, mail.seq, place) => {
-                self.append(&LogRecord::Mail(mail), Purpose::Data)
+                self.append(&LogRecord::Mail(mail), Purpose::Copy)
             }
             LogRecord::Mailing(mailing) => {
                 let is_live =
@@ -633,10 +641,10 @@ impl<F: SegmentFile> Log<F> {
                     part: None,
                     ..mailing
                 };
-                self.append(&LogRecord::Mailing(copy), Purpose::Data)
+                self.append(&LogRecord::Mailing(copy), Purpose::Copy)
             }
             LogRecord::KvSet(stored) if self.index.kv.is_live_at(&stored.key, place) => {
-                self.append(&LogRecord::KvSet(stored), Purpose::Data)
+                self.append(&LogRecord::KvSet(stored), Purpose::Copy)
             }
             LogRecord::Mail(_)
             | LogRecord::KvSet(_)

@@ -39,6 +39,11 @@ impl Spare {
         self.ready.is_some()
     }
 
+    /// Returns whether the last attempt found no room, and none has begun since.
+    pub(super) const fn has_no_room(&self) -> bool {
+        self.ready.is_none() && self.pending.is_none() && !self.is_wanted
+    }
+
     /// Returns whether an attempt is to be started.
     pub(super) const fn is_due(&self) -> bool {
         self.is_wanted && self.ready.is_none() && self.pending.is_none()

@@ -348,7 +348,7 @@ fn ha4_hub_8_purge_counts_and_deletes_the_mail_of_one_node() {
         (&json!(3), &json!(false))
     );
     let refused = run(&api, "write", &words);
-    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
     assert!(text(&api, "admin", &words).starts_with("deleted 3 mails, "));
     assert!(text(&api, "read", &dry).starts_with("found 0 mails, "));
     let left = json(&api, "read", &["mail", "ls", "1"]);

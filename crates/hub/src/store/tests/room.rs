@@ -205,3 +205,31 @@ fn hub_1_a_shared_record_behind_a_broken_one_is_copied_once() {
         assert_eq!(read_all(&mut store, player)[0].body.0, vec![6; 20_000]);
     }
 }
+
+#[test]
+fn hub_1_on_a_full_disk_one_mail_keeps_no_segment_without_others() {
+    let segment = StoreConfig::SEGMENT_BYTES_MIN;
+    let mut store = open(MemorySegments::new(6 * segment));
+    let epoch = join(&mut store, 1);
+    append(&mut store, mail(epoch, 1, 900, b"kept")).unwrap();
+    let (mut seq, mut verdict) = (1, MailVerdict::Stored);
+    while verdict == MailVerdict::Stored {
+        seq += 1;
+        verdict = append(&mut store, mail(epoch, seq, seq % 50, &vec![5; 20_000])).unwrap();
+        while store.tidy() {}
+    }
+    assert_eq!(verdict, MailVerdict::Full);
+    // All but the first mail are read.
+    for player in 0..50 {
+        let last = store.log.index.last_mail;
+        acknowledge(&mut store, player, last).unwrap();
+        while store.tidy() {}
+    }
+    assert_eq!(store.mail_count(), 1);
+    assert_eq!(status(&mut store).full, None);
+    while store.tidy() {}
+    let next = append(&mut store, mail(epoch, seq, 7, &vec![5; 20_000]));
+    assert_eq!(next, Ok(MailVerdict::Stored));
+    let mut store = open(store.into_files());
+    assert_eq!(read_all(&mut store, 900)[0].body.0, "kept");
+}
