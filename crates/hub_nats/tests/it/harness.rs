@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hub::log::SegmentId;
+use hub::log::format::{LogRecord, decode};
 use hub::store::{NewMail, StoreStats};
 use hub::{
     Addr, Backend, Completed, Epoch, LogId, MailSeq, Outcome, Redacted, SenderSeq, Store,
@@ -276,4 +277,19 @@ pub(crate) fn limits() -> StoreConfig {
 /// The segment that a subject of the log names.
 pub(crate) fn segment_of(subject: &str) -> SegmentId {
     SegmentId(subject.rsplit('.').next().unwrap().parse().unwrap())
+}
+
+/// The player and the body of each mail in a message of the log, which holds whole records.
+pub(crate) fn mails_in(subject: &str, place: &str, data: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut offset: u64 = place.split(' ').next().unwrap().parse().unwrap();
+    let (mut rest, mut mails) = (data, Vec::new());
+    while let Ok((record, len)) = decode(rest, segment_of(subject), offset) {
+        if let LogRecord::Mail(mail) = record {
+            mails.push((mail.player.0, mail.body.0.to_vec()));
+        }
+        rest = &rest[len..];
+        offset += len as u64;
+    }
+    assert!(rest.is_empty(), "a message holds whole records");
+    mails
 }

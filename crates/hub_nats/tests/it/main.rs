@@ -12,4 +12,5 @@ mod fencing;
 mod harness;
 mod kill;
 mod limit;
+mod python;
 mod raw_client;

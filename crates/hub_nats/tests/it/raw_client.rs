@@ -3,9 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
-use hub::log::format::{LogRecord, decode};
-
-use crate::harness::{LIMIT, NatsBackend, Server, append_op, limits, segment_of};
+use crate::harness::{LIMIT, NatsBackend, Server, append_op, limits, mails_in};
 
 /// A client of NATS in thirty lines.
 struct RawClient {
@@ -109,16 +107,7 @@ fn hub_9_another_client_reads_what_the_hub_has_written() {
             .lines()
             .find_map(|line| line.strip_prefix("Tickwire-Place: "))
             .unwrap();
-        let mut offset: u64 = place.split(' ').next().unwrap().parse().unwrap();
-        let mut rest = &data[..];
-        while let Ok((record, len)) = decode(rest, segment_of(subject), offset) {
-            if let LogRecord::Mail(mail) = record {
-                bodies.push((mail.player.0, mail.body.0.to_vec()));
-            }
-            rest = &rest[len..];
-            offset += len as u64;
-        }
-        assert!(rest.is_empty(), "a message holds whole records");
+        bodies.extend(mails_in(subject, place, &data));
     }
     assert_eq!(bodies, [(9, b"read by others".to_vec())]);
 }
