@@ -161,7 +161,7 @@ pub enum HubClientEvent {
 ///
 /// ```no_run
 /// use core::time::Duration;
-/// use tickwire::crypto::{Identity, Ring};
+/// use tickwire::crypto::{Identity, Provider as _, Ring};
 /// use tickwire::hub::{Addr, JoinFile, Name};
 /// use tickwire::hub_client::{HubClient, HubClientConfig, HubClientEvent, HubOutcome};
 /// use tickwire::servicer::HubNode;
