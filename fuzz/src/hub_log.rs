@@ -115,6 +115,7 @@ fn append(store: &mut Store<MemorySegments>) -> Option<MailVerdict> {
         node,
         instance: InstanceId(0xf5f5),
         epoch: Epoch(0),
+        role: hub::Role::GameNode,
     };
     let Ok(Completed::Joined {
         epoch, mail_mark, ..
