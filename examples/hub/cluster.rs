@@ -1,7 +1,7 @@
 //! A hub and its nodes in this process, and waiting for what the nodes report.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
@@ -63,12 +63,12 @@ impl HubApplication for GameServer {
     }
 }
 
-/// A hub, three game servers and an operator's node.
+/// One hub or several, three game servers and an operator's node.
 pub(crate) struct Cluster {
-    hub: Option<HubProcess>,
-    identity: Identity,
+    hubs: Vec<HubProcess>,
+    /// Identity and folder of each hub.
+    homes: Vec<(Identity, PathBuf)>,
     join_file: JoinFile,
-    folder: PathBuf,
     nodes: Vec<StreamHandle<Ask>>,
     reports: Receiver<(usize, Report)>,
     clock: Clock,
@@ -76,16 +76,23 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Starts all of them, and waits until the nodes have joined.
-    pub(crate) fn start(folder: PathBuf) -> Outcome<Self> {
+    pub(crate) fn start(folder: &Path, shards: u8) -> Outcome<Self> {
         let mut random = Ring::new();
-        let identity = Identity::generate(&mut random)?;
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut secret = [0; 32];
         random.random(&mut secret)?;
         let mut join_file = JoinFile::new(NetworkSecret::new(secret));
-        let address = port.to_string();
-        let grant = Grant::new(Role::Hub, identity.node_id()).with_address(&address);
-        join_file.grants.push(grant);
+        let mut homes = Vec::new();
+        let mut ports = Vec::new();
+        for shard in 0..shards {
+            let identity = Identity::generate(&mut random)?;
+            let port = std::net::TcpListener::bind("127.0.0.1:0")?;
+            let address = port.local_addr()?.to_string();
+            let grant = Grant::new(Role::Hub, identity.node_id()).with_address(&address);
+            join_file.grants.push(grant);
+            homes.push((identity, folder.join(shard.to_string())));
+            ports.push(port);
+        }
+        drop(ports);
         let mut identities = Vec::new();
         for role in [Role::GameNode, Role::GameNode, Role::GameNode, Role::Admin] {
             let identity = Identity::generate(&mut random)?;
@@ -94,10 +101,9 @@ impl Cluster {
         }
         let (sender, reports) = mpsc::channel();
         let mut cluster = Self {
-            hub: None,
-            identity,
+            hubs: Vec::new(),
+            homes,
             join_file,
-            folder,
             nodes: Vec::new(),
             reports,
             clock: Clock::new(),
@@ -120,26 +126,35 @@ impl Cluster {
                 .nodes
                 .push(node.spawn(&format!("node {at}"), config, server)?);
         }
-        cluster.wait_for_all("joined", |_, report| {
-            matches!(report, Report::Event(NodeEvent::Joined { .. }))
+        let mut missing = usize::from(shards).saturating_mul(cluster.nodes.len());
+        cluster.wait("all nodes have joined all hubs", |_, report| {
+            if let Report::Event(NodeEvent::Joined { .. } | NodeEvent::ShardJoined { .. }) = report
+            {
+                missing = missing.saturating_sub(1);
+            }
+            missing == 0
         })?;
         Ok(cluster)
     }
 
-    /// Starts the hub on its folder.
+    /// Starts each hub on its folder.
     pub(crate) fn start_hub(&mut self) -> Outcome<()> {
-        let join_file = JoinFile::parse(&self.join_file.to_text())?;
-        let options = HubOptions::new(&self.identity, join_file, &self.folder);
-        let hub = HubProcess::start(options).map_err(|error| error.to_string())?;
-        self.hub = Some(hub);
+        for (identity, folder) in &self.homes {
+            let join_file = JoinFile::parse(&self.join_file.to_text())?;
+            let options = HubOptions::new(identity, join_file, folder);
+            let hub = HubProcess::start(options).map_err(|error| error.to_string())?;
+            self.hubs.push(hub);
+        }
         Ok(())
     }
 
-    /// Stops the hub. The nodes keep their players, and redial.
+    /// Stops the hubs. The nodes keep their players, and redial.
     pub(crate) fn stop_hub(&mut self) -> Outcome<()> {
-        let hub = self.hub.take().ok_or("the hub has stopped")?;
-        hub.shutdown(Duration::from_secs(2))
-            .map_err(|error| error.to_string().into())
+        for hub in self.hubs.drain(..) {
+            hub.shutdown(Duration::from_secs(2))
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     /// Runs `ask` on the thread of node `at`, and returns its result.
@@ -172,21 +187,6 @@ impl Cluster {
                 return Ok(());
             }
         }
-    }
-
-    /// Takes reports until each node had one that `is_wanted`.
-    pub(crate) fn wait_for_all(
-        &self,
-        what: &str,
-        is_wanted: impl Fn(usize, &Report) -> bool,
-    ) -> Outcome<()> {
-        let mut missing: Vec<_> = (0..self.nodes.len()).collect();
-        self.wait(what, |at, report| {
-            if is_wanted(at, report) {
-                missing.retain(|it| *it != at);
-            }
-            missing.is_empty()
-        })
     }
 
     /// Ends all nodes and the hub.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! hub                     one hub in a temporary folder; prints a table, status 1 if a step failed
+//! hub --shards 2          the same with two hubs that share the players
 //! hub soak --kills 1000   kills hub, sender and receiver at random, and checks all mail
 //! ```
 //!
@@ -29,6 +30,9 @@ use cluster::Cluster;
 /// Plays a game's day on a hub; prints a table, and ends with status 1 if a step failed.
 #[derive(Parser)]
 struct Line {
+    /// Hubs that share the players.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    shards: u8,
     #[command(subcommand)]
     mode: Option<Mode>,
 }
@@ -61,8 +65,9 @@ impl Drop for Folder {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Line::parse().mode {
-        None => play_all(),
+    let line = Line::parse();
+    let outcome = match line.mode {
+        None => play_all(line.shards),
         Some(Mode::Soak(options)) => soak::run(&options).map(|text| println!("{text}")),
         Some(Mode::Serve { folder }) => soak::serve(&folder),
         Some(Mode::Send { folder, run }) => soak::send(&folder, run),
@@ -71,12 +76,12 @@ fn main() -> ExitCode {
     tickwire_examples::end("hub", outcome)
 }
 
-fn play_all() -> Outcome<()> {
+fn play_all(shards: u8) -> Outcome<()> {
     let name = format!("tickwire-example-hub-{}", std::process::id());
     let folder = Folder(std::env::temp_dir().join(name));
-    let mut cluster = Cluster::start(folder.0.clone())?;
+    let mut cluster = Cluster::start(&folder.0, shards)?;
     println!(
-        "a hub, three game servers, an operator; {} players",
+        "hubs: {shards}; three game servers, an operator; {} players",
         play::PLAYERS
     );
     println!();

@@ -16,6 +16,7 @@ mod mailbox;
 mod message;
 mod metrics;
 mod operation;
+mod other_shard;
 mod parameter;
 mod person;
 mod presence;
@@ -35,7 +36,7 @@ use hub::join_file::{Grant, NetworkSecret};
 use hub::{JoinFile, NodeConfig, Role};
 use servicer::{HostCertificate, HubNode, StreamHandle};
 use tokio::net::TcpStream;
-use wire::SourceKey;
+use wire::{NodeId, SourceKey};
 
 use crate::exit::{Failure, SystemFault};
 use crate::http::open_connection::OpenConnection;
@@ -47,6 +48,7 @@ pub use key::{Access, KeyFault};
 pub(crate) use key::{create, read_token};
 use link::{ApiLink, LinkRequest};
 use mail_keys::MailKeyLimits;
+use other_shard::Hubs;
 pub use person::{PersonPrefix, PersonPrefixError};
 use presence::Presence;
 use shared::{Peer, Shared};
@@ -191,22 +193,21 @@ pub(crate) struct BoundApi {
 }
 
 impl BoundApi {
-    /// Joins the hub at `hub_address` with its own identity, and serves.
+    /// Joins the hub with its own identity, and serves. `own` is from [`own_link`].
     pub(crate) fn start(
         self,
         client: HubClient,
         identity: &Identity,
-        hub_address: SocketAddr,
+        own: &JoinFile,
     ) -> Result<HubApi, Failure> {
         let mut ring = Ring::new();
         let instance = trust::random_instance(&mut ring)?;
         let [run @ .., _, _, _, _] = instance.0.to_be_bytes();
         let run = u32::from_be_bytes(run);
         let presence = Presence::new(run);
-        let own = own_link(identity, hub_address);
         let node = HubNode {
             identity,
-            join_file: &own,
+            join_file: own,
             instance,
         };
         let mut node_config = NodeConfig::default();
@@ -217,6 +218,7 @@ impl BoundApi {
             keys_max: self.config.mail_keys_max,
             keys_each_max: self.config.mail_keys_each_max,
         };
+        node_config.shards.only = Some(own.shard_of(identity.node_id()).index());
         let link = node.spawn(
             "hub api link",
             node_config,
@@ -231,6 +233,7 @@ impl BoundApi {
             self.config,
             self.keys.clone(),
             (client, link.requests(), presence),
+            Hubs::new(own, identity.node_id()),
         ));
         let server = self.port.serve("hub api", move |stream, peer| {
             admit(stream, peer, &shared, tls.as_ref());
@@ -248,9 +251,9 @@ impl BoundApi {
     }
 }
 
-/// The join file of the API's node: the hub alone, at the address on which it listens. A node makes no
-/// use of the network's secret.
-fn own_link(identity: &Identity, hub_address: SocketAddr) -> JoinFile {
+/// The join file of the API's node: the hubs alone, with the address on which this one listens. A node
+/// makes no use of the network's secret.
+pub(crate) fn own_link(join_file: &JoinFile, hub: NodeId, hub_address: SocketAddr) -> JoinFile {
     let mut address = hub_address;
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -259,8 +262,17 @@ fn own_link(identity: &Identity, hub_address: SocketAddr) -> JoinFile {
         });
     }
     let mut own = JoinFile::new(NetworkSecret::new([0; 32]));
-    let grant = Grant::new(Role::Hub, identity.node_id());
-    own.grants.push(grant.with_address(&address.to_string()));
+    let hubs = join_file.hubs().map(|grant| grant.node);
+    own.grants
+        .extend(hubs.map(|hub| Grant::new(Role::Hub, hub)));
+    if own.grant(hub, Role::Hub).is_none() {
+        // A hub of statistics is not among them.
+        own.grants = vec![Grant::new(Role::Hub, hub)];
+    }
+    let mut grants = own.grants.iter_mut();
+    if let Some(grant) = grants.find(|grant| grant.node == hub) {
+        grant.addresses.push(address.to_string());
+    }
     own
 }
 

@@ -9,6 +9,7 @@ mod link;
 mod membership;
 mod message;
 mod room;
+mod shards;
 mod stats;
 mod table;
 mod topics;
@@ -39,6 +40,7 @@ use kv::{Caller, Kv, Request, Room, exchange};
 pub use kv::{KvConfig, KvStats};
 use link::{Link, LinkState, Member, Watchers};
 use membership::Sweep;
+use shards::Shards;
 pub use stats::{StatsLinkConfig, StatsLinkStats};
 use stats::{StatsReply, StatsRouter, StatsSender};
 use table::{Calls, Claims, OpenCall, Ops, Pending};
@@ -113,6 +115,7 @@ pub struct Hub {
     drain: Drain,
     stats: HubStats,
     stats_router: StatsRouter,
+    shards: Shards,
 }
 
 /// Progress of a shutdown.
@@ -152,6 +155,7 @@ impl Hub {
     pub fn new(config: HubConfig, join_file: JoinFile, now: Instant) -> Self {
         Self {
             kv: Kv::new(config.kv),
+            shards: Shards::new(config.shard, &join_file),
             config,
             join_file,
             now,
@@ -273,6 +277,7 @@ impl Hub {
     fn on_record(&mut self, id: ConnectionId, record: ToHub<'_>) {
         match record {
             ToHub::Join(join) => self.on_join(id, join),
+            ToHub::Shard(view) => shards::on_view(self, id, view),
             _ if self.member(id).is_none() => self.close(id, DownReason::Protocol),
             ToHub::Heartbeat => {
                 if let Some(link) = self.links.get_mut(&id) {
@@ -543,6 +548,7 @@ impl Hub {
             None => return None,
         }
         if close {
+            self.shards.on_closed(connection);
             self.links.remove(&connection);
             self.ready.remove(&connection);
         } else {
@@ -605,6 +611,7 @@ impl StreamMachine for Hub {
     fn handle_closed(&mut self, now: Instant, connection: ConnectionId, _cause: CloseCause) {
         self.advance(now);
         self.detach(connection);
+        self.shards.on_closed(connection);
         self.links.remove(&connection);
         self.ready.remove(&connection);
         self.advance_drain();

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! One line is one grant: the holder of the key with this hash may join in this role. A key that
-//! has several roles has several lines. Everything behind `#` is a remark. Options are `name=`
+//! has several roles has several lines. Several hubs share the load: the first is shard 0, see
+//! [`Shard`](crate::Shard). Everything behind `#` is a remark. Options are `name=`
 //! (one), `service=` (what it may serve), `address=` (hub and mesh nodes: where it listens) and
 //! `issues=claims` (its signature proves which node may claim a player).
 
@@ -27,6 +28,7 @@ use zeroize::Zeroize;
 
 use crate::field::{Name, Role};
 use crate::record::SERVICES_MAX;
+use crate::shard::{Shard, ShardView};
 
 /// Which keys may join in which roles, and the hub's address.
 #[derive(Debug)]
@@ -66,6 +68,8 @@ impl JoinFile {
     pub const BYTES_MAX: usize = 1 << 20;
     /// Most grants.
     pub const GRANTS_MAX: usize = 4_096;
+    /// Most hubs: each node has a link to every one.
+    pub const HUBS_MAX: u8 = Shard::COUNT_MAX;
     /// Most addresses of one grant.
     pub const ADDRESSES_MAX: usize = 8;
     /// Longest address, bytes: a DNS name (RFC 1035, section 2.3.4), a colon and a port.
@@ -129,6 +133,42 @@ impl JoinFile {
     /// Returns the grants of a role, for example the hub's.
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = &Grant> {
         self.grants.iter().filter(move |grant| grant.role == role)
+    }
+
+    /// Returns the hubs. Their order is that of the [shards](crate::Shard).
+    pub fn hubs(&self) -> impl Iterator<Item = &Grant> {
+        self.with_role(Role::Hub)
+    }
+
+    /// Returns the part of the hub `node`; [`Shard::ONLY`] if the file does not list it as a hub, as for a
+    /// hub of statistics.
+    #[must_use]
+    pub fn shard_of(&self, node: NodeId) -> Shard {
+        let count = u8::try_from(self.hubs().count()).unwrap_or(u8::MAX);
+        let index = self.hubs().position(|hub| hub.node == node);
+        let index = index.and_then(|index| u8::try_from(index).ok());
+        let shard = index.and_then(|index| Shard::new(index, count));
+        shard.unwrap_or(Shard::ONLY)
+    }
+
+    /// Returns what a link to the hub with this part must agree about.
+    #[must_use]
+    pub fn view_of(&self, shard: Shard) -> ShardView {
+        ShardView::new(shard, self.hubs().map(|hub| hub.node))
+    }
+
+    /// Returns the hubs that a node dials: all, or `only` one; `None` if one of them has no address, or
+    /// there are too many.
+    pub(crate) fn hubs_to_dial(&self, only: Option<u8>) -> Option<Vec<(Shard, &Grant)>> {
+        let count = u8::try_from(self.hubs().count()).ok()?;
+        let hubs = (0..count).zip(self.hubs());
+        let hubs = hubs.filter(|(index, _)| only.is_none_or(|only| only == *index));
+        let hubs = hubs.map(|(index, grant)| {
+            let shard = Shard::new(index, count)?;
+            (!grant.addresses.is_empty()).then_some((shard, grant))
+        });
+        let hubs: Vec<_> = hubs.collect::<Option<_>>()?;
+        (!hubs.is_empty()).then_some(hubs)
     }
 }
 
@@ -280,6 +320,8 @@ pub enum JoinFault {
     TooManyOptions,
     /// More than 4,096 grants.
     TooManyGrants,
+    /// More than 16 hubs.
+    TooManyHubs,
     /// The key has this role already.
     GrantTwice,
 }
@@ -314,6 +356,7 @@ impl fmt::Display for JoinFault {
             }
             Self::TooManyOptions => "over 16 services or 8 addresses",
             Self::TooManyGrants => "over 4096 grants",
+            Self::TooManyHubs => "over 16 hubs",
             Self::GrantTwice => "this key has this role already",
         })
     }
@@ -376,6 +419,12 @@ impl Parser {
         }
         if self.grants.len() >= JoinFile::GRANTS_MAX {
             return Err(JoinFault::TooManyGrants);
+        }
+        if role == Role::Hub {
+            let hubs = self.grants.iter().filter(|grant| grant.role == role);
+            if hubs.count() >= usize::from(JoinFile::HUBS_MAX) {
+                return Err(JoinFault::TooManyHubs);
+            }
         }
         self.grants.push(grant);
         Ok(())

@@ -18,6 +18,7 @@ pub mod kv;
 pub mod log;
 mod node;
 pub mod record;
+mod shard;
 pub mod stats;
 pub mod stats_store;
 pub mod store;
@@ -37,8 +38,9 @@ pub use join_file::JoinFile;
 pub use node::{
     ClaimId, DialError, KvAnswer, KvClient, KvClientConfig, LiveOverflow, MailOptions, Node,
     NodeCommand, NodeConfig, NodeEvent, NodeStats, NodeStatsConfig, NodeStatsCounters,
-    PlayerMessage, QuerySendError, SendError, Statistics, Ticket,
+    PlayerMessage, QuerySendError, SendError, ShardsConfig, Statistics, Ticket,
 };
+pub use shard::{Shard, ShardView};
 pub use store::{
     Command, Completed, FullReason, KvOp, KvOutcome, KvStoreConfig, OnFull, OpenFailure, Outcome,
     SenderShare, SenderShares, SenderUsage, Store, StoreConfig, StoreError, StoreOp, StoreStats,

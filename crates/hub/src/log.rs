@@ -44,6 +44,7 @@ pub use senders::SenderUsage;
 use crate::field::{LogId, MailSeq};
 use crate::kv::KvKey;
 use crate::record::PlayerList;
+use crate::shard::Shard;
 use format::{LogRecord, Start, StoredKv, StoredMail, StoredMailing};
 pub(crate) use groups::{GROUP_BYTES, MEMBER_BYTES};
 use index::Place;
@@ -141,7 +142,7 @@ impl<F: SegmentFile> Log<F> {
         files: F,
         segment_bytes: u64,
         snapshot_after: u64,
-        new: LogId,
+        (new, shard): (LogId, Option<Shard>),
     ) -> Result<(Self, Recovery), OpenFailure<F>> {
         let mut log = Self {
             files,
@@ -157,7 +158,7 @@ impl<F: SegmentFile> Log<F> {
             snapshots: Snapshots::new(snapshot_after),
             is_dead: false,
         };
-        match log.begin(new) {
+        match log.begin(new, shard) {
             Ok(recovery) => Ok((log, recovery)),
             Err(error) => {
                 let files = log.files;
@@ -166,12 +167,20 @@ impl<F: SegmentFile> Log<F> {
         }
     }
 
-    fn begin(&mut self, new: LogId) -> Result<Recovery, OpenError> {
+    fn begin(&mut self, new: LogId, shard: Option<Shard>) -> Result<Recovery, OpenError> {
         let recovery = self.recover()?;
+        let log = self.index.shard;
+        if let Some(hub) = shard
+            && hub != log
+            && !self.segments.is_empty()
+        {
+            return Err(OpenError::Shard { log, hub });
+        }
         let boot = self.index.boot.saturating_add(1);
         if self.segments.is_empty() {
             self.index.boot = boot;
             self.index.log = new;
+            self.index.shard = shard.unwrap_or_default();
             self.advance_spare(Wait::UntilDone);
             self.roll()?;
         } else {
@@ -650,6 +659,7 @@ impl<F: SegmentFile> Log<F> {
             | LogRecord::KvSet(_)
             | LogRecord::KvDelete { .. }
             | LogRecord::KvMark(_)
+            | LogRecord::Shard(_)
             | LogRecord::GroupJoin { .. }
             | LogRecord::GroupLeave { .. }
             | LogRecord::GroupMembers { .. }

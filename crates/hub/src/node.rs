@@ -1,4 +1,4 @@
-//! A node: the client side of a hub link.
+//! A node: the client side of hub links.
 
 mod config;
 mod groups;
@@ -6,6 +6,8 @@ mod kv;
 mod link;
 mod live;
 mod queue;
+mod shard_link;
+mod shards;
 mod stats;
 
 use core::fmt;
@@ -15,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use wire::{
     ClientId, CloseCause, CommandId, ConnectionId, Generator, InstanceId, Instant, NodeId,
-    Outbound, PeerIdentity, Seed, StreamMachine,
+    Outbound, PeerIdentity, Seed,
 };
 
 use crate::claim_grant::ClaimGrant;
@@ -23,11 +25,11 @@ use crate::field::{
     Addr, CallId, ClaimNumber, CountKey, Epoch, Lease, LiveSeq, LogId, MailSeq, Name, QueryId,
     Redacted, SenderSeq,
 };
-use crate::join_file::JoinFile;
 use crate::record::{
     BODY_BYTES_MAX, CallError, CallRequest, Delivery, DownReason, META_BYTES_MAX, MailTo,
     MailVerdict, Request, RevokeReason, StatsToNode, ToHub, ToNode,
 };
+use crate::shard::ShardView;
 pub use config::{
     ClaimId, DialError, MailOptions, NodeCommand, NodeConfig, NodeEvent, NodeStats, SendError,
     Ticket,
@@ -38,13 +40,14 @@ use link::LinkState;
 use live::LiveQueues;
 pub use live::{LiveOverflow, PlayerMessage};
 use queue::{ClaimedPlayers, Counter, Delivered, Outgoing};
+use shard_link::ShardLink;
+pub use shards::{Node, ShardsConfig};
 pub use stats::{NodeStatsConfig, NodeStatsCounters, QuerySendError, Statistics};
 
-/// A client of the hub. It joins, and rejoins whenever the link closes.
+/// The link of a node to one hub, and what waits for it. It joins, and rejoins whenever the link closes.
 ///
-/// Mail, acknowledgements, claims and counts survive a link: they are sent again over the next one
-/// until the hub has stored them. Calls and broadcasts end with their link.
-pub struct Node {
+/// [`Node`] documents the methods that have the same names there.
+struct HubLink {
     config: NodeConfig,
     instance: InstanceId,
     /// The epoch that the hub assigned to this run; 0 before the first join.
@@ -85,35 +88,36 @@ pub struct Node {
     events: VecDeque<NodeEvent>,
     stats: NodeStats,
     statistics: Statistics,
+    /// Set if there are other hubs.
+    shard: Option<ShardLink>,
 }
 
-impl Node {
-    /// Creates a node that dials the hub at the addresses in `join_file` once it is polled.
-    ///
-    /// Draw `instance` at random once per run of the process. `seed` spreads the redial times of
-    /// nodes. Returns `None` if the join file lists no hub with an address.
-    #[must_use]
-    pub fn new(
+/// A hub that a node dials.
+struct HubAddress {
+    node: NodeId,
+    addresses: Vec<String>,
+    view: ShardView,
+}
+
+impl HubLink {
+    fn new(
         config: NodeConfig,
-        join_file: &JoinFile,
+        hub: HubAddress,
         instance: InstanceId,
         seed: Seed,
         now: Instant,
-    ) -> Option<Self> {
-        let hub = join_file
-            .with_role(config.hub_role)
-            .find(|grant| !grant.addresses.is_empty())?;
+    ) -> Self {
         let next_counts = now + config.counts_interval;
         let statistics = Statistics::new(config.statistics.clone(), now);
-        Some(Self {
+        Self {
             kv: KvClient::new(config.kv),
             config,
             instance,
             epoch: Epoch(0),
             log: None,
             hub: hub.node,
-            addresses: hub.addresses.clone(),
-            generator: seed.generator(0),
+            addresses: hub.addresses,
+            generator: seed.generator(hub.view.shard.index().into()),
             now,
             link: LinkState::Down { redial_at: now },
             next_address: 0,
@@ -138,16 +142,11 @@ impl Node {
             events: VecDeque::new(),
             stats: NodeStats::default(),
             statistics,
-        })
+            shard: ShardLink::of(hub.view),
+        }
     }
 
-    /// Calls `to`. [`NodeEvent::Reply`] follows within `timeout`, with the reply or an error.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] returns `body` if no link is up, too many calls are open, or it exceeds 64
-    /// KiB.
-    pub fn call(
+    fn call(
         &mut self,
         now: Instant,
         to: Addr,
@@ -174,9 +173,7 @@ impl Node {
         Ok(call)
     }
 
-    /// Cancels a call: its reply is counted and dropped, and the callee gets
-    /// [`NodeEvent::Cancelled`] if it has the request. Returns whether the call was open.
-    pub fn cancel(&mut self, now: Instant, call: CallId) -> bool {
+    fn cancel(&mut self, now: Instant, call: CallId) -> bool {
         self.advance(now);
         let was_open = self.end_call(call);
         if was_open && self.up().is_some() {
@@ -185,12 +182,7 @@ impl Node {
         was_open
     }
 
-    /// Replies to a request. If its link has closed, the reply is counted and dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] returns the body if the outbox is full, or it exceeds 64 KiB.
-    pub fn reply(
+    fn reply(
         &mut self,
         now: Instant,
         ticket: Ticket,
@@ -212,16 +204,7 @@ impl Node {
         Ok(())
     }
 
-    /// Sends `body` to the mailbox of `player`, which keeps it for `ttl`; if that is zero, for the
-    /// hub's own limit.
-    ///
-    /// It is on the hub's disk once [`NodeEvent::MailStored`] names the returned number. Mails from
-    /// one node to one player are delivered in the order sent. It works while no link is up, too.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] returns `body` if too many mails wait, or it exceeds 64 KiB.
-    pub fn mail(
+    fn mail(
         &mut self,
         now: Instant,
         player: ClientId,
@@ -237,12 +220,7 @@ impl Node {
         self.outgoing.push(to, options, body, &self.config)
     }
 
-    /// Sends `body` to all other nodes that have joined, at most once; it is not stored.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] returns `body` if no link is up, the outbox is full, or it exceeds 64 KiB.
-    pub fn broadcast(&mut self, now: Instant, topic: Name, body: Bytes) -> Result<(), SendError> {
+    fn broadcast(&mut self, now: Instant, topic: Name, body: Bytes) -> Result<(), SendError> {
         self.advance(now);
         let body = self.check_live(body)?;
         self.push(&ToHub::Broadcast {
@@ -252,19 +230,7 @@ impl Node {
         Ok(())
     }
 
-    /// Claims `player` for this node, and renews the claim until it is released or lost. It
-    /// replaces an earlier claim of the player by this node: one claim is one session of the
-    /// client.
-    ///
-    /// `delivered` is the last mail that the player has processed; mail up to it is not delivered
-    /// again. The client persists it together with the [`LogId`] from [`NodeEvent::Joined`]; if the
-    /// log has changed, pass 0. `meta` is a note for watchers, at most 256 bytes.
-    /// [`NodeEvent::Claimed`] or [`NodeEvent::ClaimLost`] follows.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] returns `meta` if it is too long, or too many players are claimed.
-    pub fn claim(
+    fn claim(
         &mut self,
         now: Instant,
         player: ClientId,
@@ -284,17 +250,12 @@ impl Node {
         Ok(claim)
     }
 
-    /// Proves a claim by a grant; a hub with [`ClaimPolicy::Granted`](crate::ClaimPolicy::Granted) needs
-    /// one. Call it right after [`claim`](Self::claim), before the node is polled. The grant is sent
-    /// again after each reconnect, so it should last as long as the session; a later one may be given
-    /// meanwhile. Returns whether the claim is still held.
-    pub fn prove(&mut self, now: Instant, claim: ClaimId, grant: ClaimGrant) -> bool {
+    fn prove(&mut self, now: Instant, claim: ClaimId, grant: ClaimGrant) -> bool {
         self.advance(now);
         self.players.prove(claim, grant)
     }
 
-    /// Releases a claim. Returns whether it was still held.
-    pub fn release(&mut self, now: Instant, claim: ClaimId) -> bool {
+    fn release(&mut self, now: Instant, claim: ClaimId) -> bool {
         self.advance(now);
         if !self.players.is_current(claim) {
             return false;
@@ -303,35 +264,22 @@ impl Node {
         self.players.release(claim.player())
     }
 
-    /// Acknowledges all mail up to `upto`. Returns whether the claim is still held.
-    pub fn acknowledge(&mut self, now: Instant, claim: ClaimId, upto: MailSeq) -> bool {
+    fn acknowledge(&mut self, now: Instant, claim: ClaimId, upto: MailSeq) -> bool {
         self.advance(now);
         self.players.acknowledge(claim, upto)
     }
 
-    /// Adds `increase` to `key`. Never blocks; if there is no room, the increase is dropped and
-    /// counted.
-    pub fn count(&mut self, key: CountKey, increase: u64) {
+    fn count(&mut self, key: CountKey, increase: u64) {
         if !self.counter.add(key, increase, self.config.count_keys_max) {
             self.stats.counts_dropped = self.stats.counts_dropped.saturating_add(1);
         }
     }
 
-    /// Returns the statistics of this node, to record samples.
-    pub const fn statistics(&mut self) -> &mut Statistics {
+    const fn statistics(&mut self) -> &mut Statistics {
         &mut self.statistics
     }
 
-    /// Sends a query of statistics. [`NodeEvent::StatsAnswer`] follows.
-    ///
-    /// # Errors
-    ///
-    /// [`QuerySendError`] if no link is up, too many queries are open, or the text is too long.
-    pub fn query_statistics(
-        &mut self,
-        now: Instant,
-        text: &str,
-    ) -> Result<QueryId, QuerySendError> {
+    fn query_statistics(&mut self, now: Instant, text: &str) -> Result<QueryId, QuerySendError> {
         self.advance(now);
         if self.up().is_none() {
             return Err(QuerySendError::HubDown);
@@ -339,10 +287,7 @@ impl Node {
         self.statistics.query(text)
     }
 
-    /// Leaves the hub: this node's players are released at once, and it does not rejoin. Mail and
-    /// counts that wait are lost; see [`mails_waiting`](Self::mails_waiting) and
-    /// [`is_counted`](Self::is_counted).
-    pub fn leave(&mut self, now: Instant) {
+    fn leave(&mut self, now: Instant) {
         self.advance(now);
         if let Some(connection) = self.up() {
             self.push(&ToHub::Leave);
@@ -352,28 +297,23 @@ impl Node {
         }
     }
 
-    /// Returns the key-value store of the hub.
-    pub const fn kv(&mut self) -> &mut KvClient {
+    const fn kv(&mut self) -> &mut KvClient {
         &mut self.kv
     }
 
-    /// Returns the counters.
-    pub const fn stats(&self) -> NodeStats {
+    const fn stats(&self) -> NodeStats {
         self.stats
     }
 
-    /// Returns how many mails are not confirmed as stored.
-    pub fn mails_waiting(&self) -> usize {
+    fn mails_waiting(&self) -> usize {
         self.outgoing.len()
     }
 
-    /// Returns whether all counts are confirmed as stored.
-    pub fn is_counted(&self) -> bool {
+    fn is_counted(&self) -> bool {
         self.counter.is_empty()
     }
 
-    /// Returns whether this node has joined and the link is up.
-    pub const fn is_joined(&self) -> bool {
+    const fn is_joined(&self) -> bool {
         self.up().is_some()
     }
 
@@ -411,10 +351,7 @@ impl Node {
     }
 }
 
-impl StreamMachine for Node {
-    type Event = NodeEvent;
-    type Command = NodeCommand;
-
+impl HubLink {
     fn handle_opened(&mut self, now: Instant, connection: ConnectionId, peer: &PeerIdentity) {
         self.advance(now);
         self.on_opened(connection, *peer);
@@ -499,10 +436,8 @@ const RETRY_MS_MAX: u32 = 10_000;
 /// Overhead of an entry of an ordered table, bytes.
 const ENTRY: usize = 32;
 
-impl Node {
-    /// Returns about how many bytes the node holds. It visits every player and event: call it for
-    /// reports only.
-    pub fn memory_bytes(&self) -> usize {
+impl HubLink {
+    fn memory_bytes(&self) -> usize {
         // Each call is in two tables.
         const CALL: usize = 2 * (size_of::<(CallId, Instant)>() + ENTRY);
         const COUNT: usize = size_of::<(CountKey, u64)>() + ENTRY;
@@ -514,6 +449,7 @@ impl Node {
             self.players.memory_bytes(),
             self.live.memory_bytes(),
             self.kv.memory_bytes(),
+            self.shard.as_ref().map_or(0, ShardLink::memory_bytes),
             self.statistics.memory_bytes(),
             self.calls.len().saturating_mul(CALL),
             self.groups.len().saturating_mul(8 + ENTRY),
@@ -548,7 +484,7 @@ fn event_bytes(event: &NodeEvent) -> usize {
     body.saturating_add(size_of::<NodeEvent>())
 }
 
-impl Node {
+impl HubLink {
     fn on_frame(&mut self, connection: ConnectionId, record: &[u8]) {
         if self.link.connection() != Some(connection) {
             return;
@@ -786,9 +722,9 @@ impl Node {
     }
 }
 
-impl fmt::Debug for Node {
+impl fmt::Debug for HubLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node")
+        f.debug_struct("HubLink")
             .field("is_joined", &self.is_joined())
             .field("mails_waiting", &self.mails_waiting())
             .field("stats", &self.stats())

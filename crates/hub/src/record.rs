@@ -112,6 +112,9 @@ choices! {
         Overrun = 11, "the node reads too slowly";
         /// The hub is shutting down; the node may rejoin once it is back.
         Draining = 12, "the hub is shutting down";
+        /// The node's join file lists other hubs than this hub's, or in another order; or the node has used a
+        /// player of another shard.
+        WrongShard = 13, "the join files of the node and the hub list other hubs, or in another order";
     }
 }
 
@@ -318,6 +321,8 @@ pub mod code {
     pub const COUNTS: u8 = 0x0b;
     /// Node: claims a player, with a grant.
     pub const CLAIM_GRANTED: u8 = 0x0c;
+    /// Node: which of several hubs it has dialed; sent before `JOIN`.
+    pub const SHARD: u8 = 0x0d;
     /// Node: a live message to one or more players.
     pub const FORWARD: u8 = 0x10;
     /// Node: a mail to several players or a group, stored once.

@@ -22,6 +22,7 @@ use crate::log::{
     StateKind, total_bytes,
 };
 use crate::record::{MailTo, MailVerdict};
+use crate::shard::Shard;
 
 pub use crate::log::OpenFailure;
 pub use crate::log::SenderUsage;
@@ -123,7 +124,12 @@ impl<F: SegmentFile> Store<F> {
     /// [`OpenFailure`] returns the files if the disk fails, has no room for a first segment, has
     /// lost synced data, or was written by another release.
     pub fn open(files: F, config: StoreConfig, new: LogId) -> Result<Self, OpenFailure<F>> {
-        let (log, recovery) = Log::open(files, config.segment_bytes(), config.snapshot_after, new)?;
+        let (log, recovery) = Log::open(
+            files,
+            config.segment_bytes(),
+            config.snapshot_after,
+            (new, config.shard),
+        )?;
         Ok(Self {
             log,
             config,
@@ -603,6 +609,8 @@ pub struct StoreConfig {
     pub kv: KvStoreConfig,
     /// Limits of groups.
     pub groups: GroupStoreConfig,
+    /// The hub's part, which an existing log must have; `None` for any. Default the only one.
+    pub shard: Option<Shard>,
 }
 
 impl StoreConfig {
@@ -629,6 +637,7 @@ impl Default for StoreConfig {
             snapshot_after: 16 << 20,
             kv: KvStoreConfig::default(),
             groups: GroupStoreConfig::default(),
+            shard: Some(Shard::ONLY),
         }
     }
 }

@@ -205,9 +205,7 @@ impl<A: HubApplication> StreamApplication<Node> for Driven<A> {
     }
 
     fn on_event(&mut self, now: Instant, node: &mut Node, event: NodeEvent) {
-        if matches!(event, NodeEvent::Joined { .. }) {
-            self.dial_log.on_joined();
-        }
+        self.dial_log.on_event(&event);
         self.application.on_event(now, node, event);
     }
 
@@ -220,8 +218,9 @@ impl<A: HubApplication> StreamApplication<Node> for Driven<A> {
     ) -> Option<Dial> {
         let dial = match command {
             NodeCommand::Dial { hub, address } => {
+                self.dial_log.on_dial(id, hub);
                 if self.lookup.has_failed(&address) {
-                    self.dial_log.on_failed(now, DialFailure::NoAddress);
+                    self.dial_log.on_failed(now, id, DialFailure::NoAddress);
                 }
                 self.lookup.dial(id, hub, address)
             }
@@ -241,8 +240,9 @@ impl<A: HubApplication> StreamApplication<Node> for Driven<A> {
         result: Result<ConnectionId, DialError>,
     ) {
         self.lookup.on_dialled(id, &result);
-        if let Err(error) = &result {
-            self.dial_log.on_failed(now, DialFailure::Dial(*error));
+        match &result {
+            Ok(_) => self.dial_log.on_reached(id),
+            Err(error) => self.dial_log.on_failed(now, id, DialFailure::Dial(*error)),
         }
         let outcome = result.map(drop).map_err(|_| hub::DialError);
         node.handle_completed(now, id, outcome);

@@ -531,13 +531,15 @@ fn u24_pong_fails_if_its_server_is_killed() {
 
 #[test]
 fn every_step_of_the_hub_example_holds() {
-    let output = example("hub").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
-    assert!(
-        text.contains("steps hold") && !text.contains("FAILED"),
-        "{text}"
-    );
+    for shards in ["--shards=1", "--shards=2"] {
+        let output = example("hub").arg(shards).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}");
+        assert!(
+            text.contains("steps hold") && !text.contains("FAILED"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

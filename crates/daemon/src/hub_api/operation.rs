@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::key::Access;
 use super::shared::{Peer, Shared};
-use super::{kv, lease, mailbox, message, metrics, person, sender, statistics, watch};
+use super::{kv, lease, mailbox, message, metrics, other_shard, person, sender, statistics, watch};
 use crate::http::error_response::{ErrorCode, ErrorResponse};
 use crate::http::request::normalized;
 
@@ -176,6 +176,9 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router {
     for operation in Operation::ALL {
         let mut handler = operation.handler();
         if let Some(access) = operation.access() {
+            let state = (Arc::clone(shared), operation);
+            let check = middleware::from_fn_with_state(state, other_shard::check);
+            handler = handler.route_layer(check);
             let state = (Arc::clone(shared), access);
             handler = handler.route_layer(middleware::from_fn_with_state(state, authorize));
         }

@@ -21,6 +21,7 @@ use super::ApiConfig;
 use super::key::{Access, KeyRing};
 use super::lease_table::LeaseFault;
 use super::link::{LinkRequest, SendFault};
+use super::other_shard::Hubs;
 use super::presence::Presence;
 use super::watch::WatchCounter;
 use crate::http::connections::Connections;
@@ -89,6 +90,7 @@ pub(super) struct Shared {
     pub(super) key_watches: Arc<Semaphore>,
     pub(super) watch_counter: WatchCounter,
     pub(super) hub: HubClient,
+    pub(super) hubs: Hubs,
     link: StreamRequests<LinkRequest>,
     clock: Clock,
     failures: Mutex<Failures>,
@@ -114,6 +116,7 @@ impl Shared {
         config: ApiConfig,
         keys: KeyRing,
         (hub, link, presence): (HubClient, StreamRequests<LinkRequest>, Presence),
+        hubs: Hubs,
     ) -> Self {
         let fill = Fill {
             rate: config.failures_per_second.max(1),
@@ -131,6 +134,7 @@ impl Shared {
             key_watches: Arc::new(Semaphore::new(KEY_WATCHES_MAX)),
             watch_counter: WatchCounter::default(),
             hub,
+            hubs,
             link,
             clock: Clock::new(),
             failures: Mutex::new(Failures {

@@ -18,8 +18,8 @@ use hub::join_file::Grant;
 use hub::log::{FileSegments, Recovery, SegmentFile};
 use hub::stats_store::{StatsStore, StatsStoreConfig};
 use hub::{
-    Command, Hub, HubConfig, HubEvent, JoinFile, LogId, OpenFailure, Outcome, Role, Store,
-    StoreConfig, StoreError, StoreOp,
+    Command, Hub, HubConfig, HubEvent, JoinFile, LogId, OpenFailure, Outcome, Role, ShardView,
+    Store, StoreConfig, StoreError, StoreOp,
 };
 use servicer::{
     Admission, BackgroundSegments, Clock, Dial, End, JobQueue, Jobs, NodeList, P256Verifier,
@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 use wire::{CommandId, Instant, NodeId, StreamMachine};
 
 use crate::exit::{Exit, Failure};
-use crate::hub_api::{ApiConfig, HubApi};
+use crate::hub_api::{self, ApiConfig, BoundApi, HubApi};
 use crate::hub_client::{
     ClientOps, HubClient, HubRequest, HubStatus, ObservedStats, ObservedStore,
 };
@@ -80,6 +80,14 @@ impl<'a> HubOptions<'a> {
             nats: None,
         }
     }
+
+    /// Sets the part that the join file gives to the hub `node`.
+    fn choose_shard(&mut self, node: NodeId) -> ShardView {
+        let shard = self.join_file.shard_of(node);
+        self.config.shard = shard;
+        self.store.shard = Some(shard);
+        self.join_file.view_of(shard)
+    }
 }
 
 /// A running hub.
@@ -94,6 +102,8 @@ pub struct HubProcess {
     failed: Receiver<()>,
     address: SocketAddr,
     node: NodeId,
+    /// Its part among the hubs of the join file.
+    hubs: ShardView,
     admitted: NodeList,
     drains: Receiver<()>,
     folders: FolderWatch,
@@ -121,14 +131,13 @@ impl HubProcess {
     ///
     /// As for [`start`](Self::start), or the servers of NATS cannot be used.
     pub fn start_when(
-        options: HubOptions<'_>,
+        mut options: HubOptions<'_>,
         keep_waiting: impl FnMut() -> bool,
     ) -> Result<Option<Self>, Failure> {
         let node = options.identity.node_id();
-        let listen = match options.listen {
-            Some(listen) => listen,
-            None => listed_address(&options.join_file, node)?,
-        };
+        let hubs = options.choose_shard(node);
+        let listed = || listed_address(&options.join_file, node);
+        let listen = options.listen.map_or_else(listed, Ok)?;
         check_listed(&options.join_file, node)?;
         // A standby does not listen, so nodes try the next address of the hub.
         let Some(store) = HubStore::open(&options, listen, keep_waiting)? else {
@@ -143,6 +152,7 @@ impl HubProcess {
         let stats_store = open_stats(&options.data.join("stats"), options.stats)?;
         check_descriptors(StreamConfig::default().connections_max);
 
+        let own = hub_api::own_link(&options.join_file, node, address);
         let is_for_stats = options.join_file.grant(node, Role::Hub).is_none();
         let (jobs, queue) = Jobs::new(StorageConfig::default());
         let (stats_jobs, stats_queue) = Jobs::new(StorageConfig::default());
@@ -177,10 +187,8 @@ impl HubProcess {
                 .map_err(Failure::refused)?;
         let (drain, drains) = crossbeam_channel::bounded(1);
         let client = HubClient::new(handle.requests(), (stats, reader.clone()), drain);
-        let api = match api {
-            Some(bound) => Some(bound.start(client, options.identity, address)?),
-            None => None,
-        };
+        let start = |bound: BoundApi| bound.start(client, options.identity, &own);
+        let api = api.map(start).transpose()?;
         Ok(Some(Self {
             api,
             handle,
@@ -190,6 +198,7 @@ impl HubProcess {
             failed,
             address,
             node,
+            hubs,
             admitted,
             drains,
             folders: FolderWatch::of(&[options.data, &options.data.join("stats")]),
@@ -262,9 +271,16 @@ impl HubProcess {
     ///
     /// # Errors
     ///
-    /// The file does not list this hub, or the hub is too busy; the one in use stays.
+    /// The file does not list this hub, or other hubs than before; or the hub is too busy. The one in use
+    /// stays.
     pub fn set_join_file(&self, join_file: JoinFile) -> Result<(), Failure> {
         check_listed(&join_file, self.node)?;
+        let shard = join_file.shard_of(self.node);
+        if join_file.view_of(shard) != self.hubs {
+            let sentence = "the join file lists other hubs, or in another order: that needs a restart of \
+                            all hubs and nodes";
+            return Err(Failure::usage(sentence));
+        }
         let nodes: Vec<_> = listed_nodes(&join_file).collect();
         let join_file = match self.api {
             Some(_) => with_admin(join_file, self.node),

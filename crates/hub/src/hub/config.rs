@@ -11,6 +11,7 @@ use super::stats::StatsLinkConfig;
 use crate::field::{Epoch, Role};
 use crate::kv::{KvError, Revision};
 use crate::record::DownReason;
+use crate::shard::Shard;
 use crate::store::{FullReason, StoreStatus};
 
 /// Limits and timeouts of a hub.
@@ -82,6 +83,8 @@ pub struct HubConfig {
     pub stats: StatsLinkConfig,
     /// Which claims are granted, and how fast nodes may send mail.
     pub access: AccessConfig,
+    /// Its part, if the join file lists several hubs: see [`JoinFile::shard_of`](crate::JoinFile::shard_of). Default the only one.
+    pub shard: Shard,
 }
 
 /// What happens if a second node claims a player.
@@ -123,6 +126,7 @@ impl Default for HubConfig {
             kv: KvConfig::default(),
             stats: StatsLinkConfig::default(),
             access: AccessConfig::default(),
+            shard: Shard::ONLY,
         }
     }
 }

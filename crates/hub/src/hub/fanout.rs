@@ -18,7 +18,7 @@ pub(super) struct Submission<'a> {
     settled: SenderSeq,
     pub(super) ttl_s: u32,
     priority: u8,
-    to: MailTo,
+    pub(super) to: MailTo,
     pub(super) body: Redacted<&'a [u8]>,
 }
 

@@ -10,6 +10,7 @@ use super::access::{Claimant, GrantFault};
 use super::fanout::{GroupPending, group_answer, group_op};
 use super::kv::exchange;
 use super::link::{Key, Link, LinkState, Member, PresenceUpdate, Watch};
+use super::shards::{self, About};
 use super::table::{Claim, Generation, Pending, Reading};
 use super::{DuplicateClaim, Hub, HubConfig, HubEvent, SWEEP_PAUSE};
 use crate::field::{ClaimNumber, Epoch, Lease, MailSeq, Redacted, SenderSeq};
@@ -22,6 +23,9 @@ use crate::store::{Completed, GroupOutcome, Outcome, StoreOp};
 
 impl Hub {
     pub(super) fn on_group(&mut self, id: ConnectionId, record: GroupToHub<'_>) {
+        if !shards::accepts(self, id, &About::Group(&record.action)) {
+            return;
+        }
         let request = record.request;
         let (op, message) = group_op(record);
         let pending = GroupPending {
@@ -67,7 +71,7 @@ impl Hub {
         if request.lease > Lease::new(self.boot, self.leases) {
             request.lease = Lease::NONE;
         }
-        let Some(node) = self.links.get(&id).map(|link| link.node) else {
+        let Some(node) = shards::node_for(self, id, player) else {
             return;
         };
         let granted = match self.check_claim(node, player, grant) {
@@ -414,6 +418,7 @@ impl Hub {
 
     /// Replaces the join file; closes links without a grant.
     pub fn set_join_file(&mut self, join_file: JoinFile) {
+        self.shards.set_join_file(&join_file);
         self.join_file = join_file;
         let links = self.links.iter();
         // Includes links that are joining: they are not checked again when the store has answered.
@@ -464,7 +469,8 @@ impl Hub {
             Some(DownReason::Draining)
         } else {
             let is_full = self.ops.len() >= self.config.ops_in_flight;
-            let refusal = self.check_grant(node, &join);
+            let refusal = self.shards.refusal(id);
+            let refusal = refusal.or_else(|| self.check_grant(node, &join));
             refusal.or_else(|| is_full.then_some(DownReason::Busy))
         };
         if let Some(reason) = refusal {

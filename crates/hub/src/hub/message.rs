@@ -7,6 +7,7 @@ use wire::{ClientId, ConnectionId, NodeId};
 
 use super::fanout::Submission;
 use super::link::Link;
+use super::shards::{self, About};
 use super::table::{Claim, Generation, MailRead, OpenCall, Pending, Reading};
 use super::{Hub, encode, round_robin, upkeep};
 use crate::field::{
@@ -395,6 +396,9 @@ impl Hub {
     }
 
     pub(super) fn on_mail(&mut self, id: ConnectionId, mail: Submission<'_>) {
+        if !shards::accepts(self, id, &About::Mail(&mail.to)) {
+            return;
+        }
         let Some(link) = self.links.get(&id) else {
             return;
         };

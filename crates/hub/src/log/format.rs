@@ -22,6 +22,7 @@ use crate::kv::{KvKey, KvLease};
 use crate::record::{
     MailRefusal, PartRefusal, PlayerIds, PlayerList, RECORD_BYTES_MAX, decode_counts, encode_counts,
 };
+use crate::shard::Shard;
 
 /// Bytes before a payload.
 pub const HEAD_BYTES: usize = 8;
@@ -153,6 +154,8 @@ pub enum LogRecord<'a> {
     /// How long the hub has run since the last [`Time`](Self::Time) with a wall clock far from that:
     /// `code 1, ran ms 8`.
     Ran(u64),
+    /// The hub's part, if there are several hubs: `code 1, index 1, count 1`.
+    Shard(Shard),
 }
 
 /// Header of a segment.
@@ -270,6 +273,7 @@ const RAN: u8 = 32;
 const PURGED: u8 = 33;
 const NODE_WITH_ROLE: u8 = 34;
 const KV_SET_BY: u8 = 35;
+const SHARD: u8 = 36;
 
 /// Why no record was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -429,6 +433,7 @@ impl<'a> LogRecord<'a> {
             }
             Self::KvDelete { sequence, key } => out.fields(&[&KV_DELETE, sequence, key]),
             Self::KvMark(sequence) => out.fields(&[&KV_MARK, sequence]),
+            Self::Shard(shard) => out.fields(&[&SHARD, shard]),
             Self::Mailing(it) => it.encode(out),
             Self::PartRefusal {
                 node,
@@ -501,6 +506,7 @@ impl<'a> LogRecord<'a> {
                 key: KvKey::decode(&mut reader)?,
             },
             KV_MARK => Self::KvMark(reader.u64()?),
+            SHARD => Self::Shard(Shard::decode(&mut reader)?),
             MAILING => Self::Mailing(StoredMailing::decode(&mut reader)?),
             PART_REFUSAL => Self::PartRefusal {
                 node: NodeId(reader.array()?),

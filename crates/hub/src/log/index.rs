@@ -13,6 +13,7 @@ use super::senders::Senders;
 use super::snapshot_format::{IndexEntry, MailSize};
 use crate::field::{BatchSeq, CountKey, Epoch, LogId, MailSeq, Role, SenderSeq};
 use crate::record::{MailRefusal, PartRefusal};
+use crate::shard::Shard;
 
 /// State as of the last record: the position of each stored mail, and all small state.
 ///
@@ -22,6 +23,7 @@ pub(crate) struct Index {
     pub(crate) boot: u32,
     pub(crate) last_mail: MailSeq,
     pub(crate) log: LogId,
+    pub(crate) shard: Shard,
     /// The newest accepted wall clock.
     pub(crate) time: UnixTime,
     /// How long the hub has run since then with a wall clock far from it, milliseconds.
@@ -174,6 +176,7 @@ impl Index {
             }
             LogRecord::KvDelete { sequence, key } => self.kv.delete(key, *sequence),
             LogRecord::KvMark(sequence) => self.kv.on_mark(*sequence),
+            LogRecord::Shard(shard) => self.shard = *shard,
         }
     }
 
@@ -193,7 +196,9 @@ impl Index {
         let mark = self.kv.sequence();
         let mark = (mark > 0).then_some(LogRecord::KvMark(mark));
         let ran = (self.ran > 0).then_some(LogRecord::Ran(self.ran));
-        let state = nodes.chain(totals).chain(mark).chain(ran);
+        let shard = self.shard.is_partial();
+        let shard = shard.then_some(LogRecord::Shard(self.shard));
+        let state = nodes.chain(totals).chain(mark).chain(ran).chain(shard);
         state.chain(self.groups.state())
     }
 

@@ -8,6 +8,7 @@ use super::segment::{FileError, SegmentFile, SegmentId};
 use super::snapshot_format::IndexEntry;
 use super::{AppendError, Log};
 use crate::field::MailSeq;
+use crate::shard::Shard;
 use wire::ClientId;
 
 impl<F: SegmentFile> Log<F> {
@@ -225,6 +226,7 @@ impl Replay {
             | LogRecord::KvMark(_)
             | LogRecord::Ran(_)
             | LogRecord::Purged(_)
+            | LogRecord::Shard(_)
             | LogRecord::GroupJoin { .. }
             | LogRecord::GroupLeave { .. }
             | LogRecord::GroupMembers { .. } => index.apply(record, place, len),
@@ -382,6 +384,7 @@ const fn is_state(record: &LogRecord<'_>) -> bool {
         | LogRecord::PartRefusal { .. }
         | LogRecord::Total { .. }
         | LogRecord::GroupMembers { .. }
+        | LogRecord::Shard(_)
         | LogRecord::KvMark(_)
         | LogRecord::Ran(_) => true,
         LogRecord::Boot(_)
@@ -476,6 +479,14 @@ pub enum OpenError {
     Missing(SegmentId),
     /// This segment holds a record that this release cannot read.
     Foreign(SegmentId),
+    /// The log belongs to another part of the players than the join file gives this hub: its mail would
+    /// not be found. Nothing is broken.
+    Shard {
+        /// The part of the log.
+        log: Shard,
+        /// The part that the hub has.
+        hub: Shard,
+    },
 }
 
 impl fmt::Display for OpenError {
@@ -496,6 +507,10 @@ impl fmt::Display for OpenError {
             Self::Foreign(segment) => {
                 write!(f, "segment {} was written by another release", segment.0)
             }
+            Self::Shard { log, hub } => write!(
+                f,
+                "the log is that of {log}, but the hubs in the join file make this hub {hub}"
+            ),
         }
     }
 }

@@ -8,6 +8,7 @@ use wire::{ClientId, ConnectionId, Effect, InstanceId, NodeId};
 
 use super::kv::{KvAnswer, KvClientConfig};
 use super::live::LiveOverflow;
+use super::shards::ShardsConfig;
 use super::stats::NodeStatsConfig;
 use crate::field::{
     Addr, CallId, ClaimNumber, Epoch, GroupRequest, KvRequest, LiveSeq, LogId, MailSeq, Name,
@@ -15,7 +16,7 @@ use crate::field::{
 };
 use crate::kv::{KvChange, KvError, Revision};
 use crate::record::{
-    CallError, DownReason, GroupError, LiveOutcome, MailRefusal, NodeInfo, PresenceFilter,
+    CallError, DownReason, GroupError, Join, LiveOutcome, MailRefusal, NodeInfo, PresenceFilter,
     RevokeReason,
 };
 
@@ -87,6 +88,25 @@ pub struct NodeConfig {
     pub kv: KvClientConfig,
     /// Limits of statistics.
     pub statistics: NodeStatsConfig,
+    /// Options if there are several hubs.
+    pub shards: ShardsConfig,
+}
+
+impl NodeConfig {
+    /// Returns what [`Join::watch`](crate::record::Join::watch) says without a filter.
+    pub(super) const fn watch_bits(&self) -> u8 {
+        let nodes = if self.watch_nodes {
+            Join::WATCH_NODES
+        } else {
+            0
+        };
+        let players = if self.watch_players {
+            Join::WATCH_PLAYERS
+        } else {
+            0
+        };
+        nodes | players
+    }
 }
 
 impl Default for NodeConfig {
@@ -120,6 +140,7 @@ impl Default for NodeConfig {
             count_keys_max: 1_024,
             kv: KvClientConfig::default(),
             statistics: NodeStatsConfig::default(),
+            shards: ShardsConfig::default(),
         }
     }
 }
@@ -128,18 +149,40 @@ impl Default for NodeConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeEvent {
-    /// The node has joined.
+    /// The node has joined the hub; if there are several, the first of them.
     Joined {
         /// The epoch of this run.
         epoch: Epoch,
         /// The hub's log. If it has changed, for example after a disk was replaced, all mail
-        /// numbers are void, including those that clients have persisted.
+        /// numbers are void, including those that clients have persisted. Several hubs have several logs,
+        /// see [`Node::log_of`](crate::Node::log_of).
         log: LogId,
     },
-    /// The link has closed; the node redials by itself.
+    /// The link to that hub has closed; the node redials by itself.
     HubDown,
-    /// The hub has closed the link. After [`DownReason::Fenced`] the node does not redial.
+    /// That hub has closed the link. After [`DownReason::Fenced`] the node does not redial.
     Refused(DownReason),
+    /// The node has joined another hub than the first.
+    ShardJoined {
+        /// Number of the hub in the join file, from 1.
+        shard: u8,
+        /// The epoch of this run there.
+        epoch: Epoch,
+        /// The log of this hub.
+        log: LogId,
+    },
+    /// The link to another hub than the first has closed; the node redials by itself.
+    ShardDown {
+        /// Number of the hub.
+        shard: u8,
+    },
+    /// Another hub than the first has closed the link.
+    ShardRefused {
+        /// Number of the hub.
+        shard: u8,
+        /// The reason.
+        reason: DownReason,
+    },
     /// A call has ended.
     Reply {
         /// The caller's number of the call.
@@ -162,7 +205,7 @@ pub enum NodeEvent {
     },
     /// A mail from this node is on the hub's disk.
     MailStored(SenderSeq),
-    /// The hub's store has no room. Mail of this node waits here, and is sent again when the hub has
+    /// The store of a hub has no room. Mail of this node waits here, and is sent again when the hub has
     /// room or after a second; [`SendError::Full`] follows when too much waits.
     HubFull,
     /// The stored mail of this node, or of all nodes of its role, has its
@@ -238,7 +281,7 @@ pub enum NodeEvent {
         /// The payload.
         body: Redacted<Bytes>,
     },
-    /// Live messages of this node have an outcome.
+    /// Live messages of this node have an outcome; with several hubs, one message.
     LiveSent {
         /// The first of a run with equal outcomes.
         first: LiveSeq,
@@ -277,7 +320,8 @@ pub enum NodeEvent {
         /// The answer; [`decode_answer`](crate::stats::decode_answer) reads it.
         answer: Redacted<Bytes>,
     },
-    /// All presence received so far is void; a snapshot follows.
+    /// All presence received so far is void; a snapshot follows. With several hubs it is reported once for
+    /// each filter; when a hub restarts, its players that are gone are reported one by one.
     PresenceReset,
     /// State of a node; `None` if it is not joined.
     NodePresence(NodeId, Option<NodeInfo>),
@@ -446,4 +490,36 @@ pub struct NodeStats {
     pub counts_dropped: u64,
     /// Completions of commands that are unknown or already completed.
     pub completions_unknown: u64,
+    /// Changes of presence dropped, since several hubs report too many players, see
+    /// [`ShardsConfig::watched_players_max`].
+    pub presence_dropped: u64,
+}
+
+impl NodeStats {
+    /// Adds the counters of another link.
+    pub(super) fn plus(mut self, other: Self) -> Self {
+        for (sum, more) in [
+            (&mut self.dials, other.dials),
+            (&mut self.strangers, other.strangers),
+            (&mut self.malformed, other.malformed),
+            (&mut self.mail_repeated, other.mail_repeated),
+            (&mut self.mail_stray, other.mail_stray),
+            (&mut self.replies_unknown, other.replies_unknown),
+            (&mut self.replies_stale, other.replies_stale),
+            (&mut self.requests_refused, other.requests_refused),
+            (&mut self.broadcasts_dropped, other.broadcasts_dropped),
+            (&mut self.live_queued, other.live_queued),
+            (&mut self.live_dropped, other.live_dropped),
+            (&mut self.live_spilled, other.live_spilled),
+            (&mut self.live_stray, other.live_stray),
+            (&mut self.missed, other.missed),
+            (&mut self.kv_stray, other.kv_stray),
+            (&mut self.counts_dropped, other.counts_dropped),
+            (&mut self.completions_unknown, other.completions_unknown),
+            (&mut self.presence_dropped, other.presence_dropped),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self
+    }
 }

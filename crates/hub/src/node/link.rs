@@ -5,7 +5,8 @@ use core::time::Duration;
 use wire::{ClientId, CommandId, ConnectionId, Instant, Outbound, PeerIdentity};
 
 use super::queue::ClaimedPlayer;
-use super::{DialError, Node, NodeCommand, NodeConfig, NodeEvent};
+use super::shard_link::ShardLink;
+use super::{DialError, HubLink, NodeCommand, NodeConfig, NodeEvent};
 use crate::field::Redacted;
 use crate::record::{CallError, ClaimRequest, DownReason, Join, PresenceFilter, ToHub, VERSION};
 use crate::stats::{QueryReason, QueryRefusal, encode_answer};
@@ -69,7 +70,7 @@ impl LinkState {
     }
 }
 
-impl Node {
+impl HubLink {
     pub(super) const fn up(&self) -> Option<ConnectionId> {
         if let LinkState::Up { connection, .. } = self.link {
             Some(connection)
@@ -93,6 +94,9 @@ impl Node {
             return;
         }
         self.credit = 0;
+        if let Some(shard) = &mut self.shard {
+            shard.on_opened();
+        }
         self.link = LinkState::Joining {
             connection,
             deadline: self.now + self.config.dial_timeout,
@@ -160,6 +164,7 @@ impl Node {
             | DownReason::ServiceRefused
             | DownReason::Version
             | DownReason::Protocol
+            | DownReason::WrongShard
             | DownReason::Replaced => self.redial_after(self.config.refused_wait),
             DownReason::StoreFailed
             | DownReason::Busy
@@ -237,6 +242,10 @@ impl Node {
             LinkState::Joining {
                 join_sent: false, ..
             } => {
+                if let Some(view) = self.shard.as_ref().and_then(ShardLink::unsent) {
+                    ToHub::Shard(view).encode(buf);
+                    return Some(Source::Shard);
+                }
                 self.join().encode(buf);
                 return Some(Source::Join);
             }
@@ -319,6 +328,11 @@ impl Node {
                     *join_sent = true;
                 }
             }
+            Source::Shard => {
+                if let Some(shard) = &mut self.shard {
+                    shard.on_sent();
+                }
+            }
             Source::Heartbeat => {
                 if let LinkState::Up { heartbeat, .. } = &mut self.link {
                     *heartbeat = false;
@@ -349,10 +363,7 @@ impl Node {
         }
     }
 
-    /// Watches the presence that `filter` includes, from now on; a snapshot follows
-    /// [`NodeEvent::PresenceReset`]. Returns false, and changes nothing, if the lists of the filter exceed
-    /// their limits or are not in order.
-    pub fn watch_presence(&mut self, now: Instant, filter: PresenceFilter) -> bool {
+    pub(super) fn watch_presence(&mut self, now: Instant, filter: PresenceFilter) -> bool {
         self.advance(now);
         let is_valid = filter.is_valid();
         if is_valid {
@@ -377,15 +388,17 @@ impl Node {
 
     fn join(&self) -> ToHub<'static> {
         let has_filter = self.config.presence.is_some();
-        let flag = |is_set: bool, flag: u8| if is_set && !has_filter { flag } else { 0 };
-        let nodes = flag(self.config.watch_nodes, Join::WATCH_NODES);
-        let players = flag(self.config.watch_players, Join::WATCH_PLAYERS);
+        let watch = if has_filter {
+            0
+        } else {
+            self.config.watch_bits()
+        };
         ToHub::Join(Join {
             version: VERSION,
             role: self.config.role,
             instance: self.instance,
             epoch: self.epoch,
-            watch: nodes | players,
+            watch,
             services: self.config.services.clone(),
         })
     }
@@ -446,6 +459,7 @@ fn encode_claim(player: ClientId, entry: &ClaimedPlayer, buf: &mut Vec<u8>) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
+    Shard,
     Join,
     Heartbeat,
     Release(ClientId),

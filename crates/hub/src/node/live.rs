@@ -6,7 +6,7 @@ mod waiting;
 use bytes::Bytes;
 use wire::{ClientId, Instant, NodeId};
 
-use super::{ClaimId, MailOptions, Node, NodeEvent, SendError};
+use super::{ClaimId, HubLink, MailOptions, NodeEvent, SendError};
 use crate::field::{Addr, ClaimNumber, GroupId, GroupRequest, LiveSeq, Name, Redacted, SenderSeq};
 use crate::record::{
     GROUP_BODY_BYTES_MAX, GroupAction, GroupToHub, LiveOutcome, LiveToHub, LiveToNode,
@@ -16,33 +16,8 @@ pub(super) use queues::LiveQueues;
 use queues::Queued;
 pub use queues::{LiveOverflow, PlayerMessage};
 
-/// Live messages. They reach players that are connected now, at most once, and are not stored.
-impl Node {
-    /// Sends `body` to `player`, at most once, if a connected node holds it.
-    /// [`NodeEvent::LiveSent`] reports the outcome. The player's node queues the message, see
-    /// [`NodeConfig::live_overflow`](crate::NodeConfig::live_overflow).
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] returns `body` if no link is up, the outbox is full, or it exceeds 64 KiB.
-    pub fn forward(
-        &mut self,
-        now: Instant,
-        player: ClientId,
-        body: Bytes,
-    ) -> Result<LiveSeq, SendError> {
-        self.multicast(now, &[player], body)
-    }
-
-    /// Sends `body` to each of `players`, at most once. The hub sends one record to each node,
-    /// however many of its players are listed. [`NodeEvent::LiveSent`] reports how many were
-    /// reached.
-    ///
-    /// # Errors
-    ///
-    /// As [`forward`](Self::forward); or if there are no players or more than 4,096. Each player
-    /// takes 8 bytes of the 64 KiB.
-    pub fn multicast(
+impl HubLink {
+    pub(super) fn multicast(
         &mut self,
         now: Instant,
         players: &[ClientId],
@@ -66,14 +41,12 @@ impl Node {
         Ok(live)
     }
 
-    /// Sends `body` to the subscribers of `topic`: to those of this node at once, to others
-    /// through the hub, with one record a node. [`NodeEvent::LiveSent`] reports how many other
-    /// nodes were reached.
-    ///
-    /// # Errors
-    ///
-    /// As [`forward`](Self::forward). Then no subscriber gets the message.
-    pub fn cast(&mut self, now: Instant, topic: Name, body: Bytes) -> Result<LiveSeq, SendError> {
+    pub(super) fn cast(
+        &mut self,
+        now: Instant,
+        topic: Name,
+        body: Bytes,
+    ) -> Result<LiveSeq, SendError> {
         self.advance(now);
         let body = self.check_live(body)?;
         let live = self.next_live();
@@ -86,18 +59,14 @@ impl Node {
         Ok(live)
     }
 
-    /// Sends `body` to all players of this node. Returns how many queues took it.
-    pub fn cast_locally(&mut self, now: Instant, body: Bytes) -> usize {
+    pub(super) fn cast_locally(&mut self, now: Instant, body: &Redacted<Bytes>) -> usize {
         self.advance(now);
-        let body = Redacted(body);
         let players = self.live.players();
         let took = |player: &ClientId| self.queue_live(*player, PlayerMessage::Local(body.clone()));
         players.iter().copied().filter(took).count()
     }
 
-    /// Subscribes a player to `topic` until its claim ends. Returns false if the claim is not
-    /// current, the player has 32 topics, this node has 1,024, or the outbox is full.
-    pub fn subscribe(&mut self, now: Instant, claim: ClaimId, topic: Name) -> bool {
+    pub(super) fn subscribe(&mut self, now: Instant, claim: ClaimId, topic: Name) -> bool {
         self.advance(now);
         if self.outbox_bytes >= self.config.outbox_bytes_max {
             return false;
@@ -109,23 +78,14 @@ impl Node {
         first.is_some()
     }
 
-    /// Ends a subscription.
-    pub fn unsubscribe(&mut self, now: Instant, claim: ClaimId, topic: Name) {
+    pub(super) fn unsubscribe(&mut self, now: Instant, claim: ClaimId, topic: Name) {
         self.advance(now);
         if self.live.unsubscribe(claim, topic) {
             self.end_topic(topic);
         }
     }
 
-    /// Requests that the node of `player` disconnects it; that node gets [`NodeEvent::Kicked`].
-    /// `reason` is for that node, at most 256 bytes. The hub permits it to the roles of
-    /// [`HubConfig::kick_roles`](crate::HubConfig::kick_roles). [`NodeEvent::LiveSent`] reports the
-    /// outcome.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] returns `reason` if no link is up, the outbox is full, or it is too long.
-    pub fn kick(
+    pub(super) fn kick(
         &mut self,
         now: Instant,
         player: ClientId,
@@ -145,27 +105,15 @@ impl Node {
         Ok(live)
     }
 
-    /// Removes the next message that waits for a player.
-    ///
-    /// [`NodeEvent::MessageReady`] reports the first message of an empty queue. Take only as many
-    /// as the player's connection accepts: what waits here is bounded, see
-    /// [`NodeConfig::live_queue_max`](crate::NodeConfig::live_queue_max).
-    pub fn next_message(&mut self, claim: ClaimId) -> Option<PlayerMessage> {
+    pub(super) fn next_message(&mut self, claim: ClaimId) -> Option<PlayerMessage> {
         self.live.pop(claim)
     }
 
-    /// Returns how many messages wait for a player.
-    pub fn message_count(&self, claim: ClaimId) -> usize {
+    pub(super) fn message_count(&self, claim: ClaimId) -> usize {
         self.live.len(claim)
     }
 
-    /// Makes `player` a member of `group`, also if it is offline. [`NodeEvent::GroupDone`] follows; a
-    /// member may join again. Memberships are on the hub's disk until the player leaves.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] if no link is up, the outbox is full, or too many requests are open.
-    pub fn join_group(
+    pub(super) fn join_group(
         &mut self,
         now: Instant,
         group: GroupId,
@@ -174,12 +122,7 @@ impl Node {
         self.request_group(now, group, GroupAction::Join(player))
     }
 
-    /// Ends the membership of `player`. [`NodeEvent::GroupDone`] follows, also if it was no member.
-    ///
-    /// # Errors
-    ///
-    /// As [`join_group`](Self::join_group).
-    pub fn leave_group(
+    pub(super) fn leave_group(
         &mut self,
         now: Instant,
         group: GroupId,
@@ -188,12 +131,7 @@ impl Node {
         self.request_group(now, group, GroupAction::Leave(player))
     }
 
-    /// Reads a page of the members of `group`, from `first` on. [`NodeEvent::GroupMembers`] follows.
-    ///
-    /// # Errors
-    ///
-    /// As [`join_group`](Self::join_group).
-    pub fn list_group(
+    pub(super) fn list_group(
         &mut self,
         now: Instant,
         group: GroupId,
@@ -202,14 +140,7 @@ impl Node {
         self.request_group(now, group, GroupAction::List(first))
     }
 
-    /// Sends `body`, at most 32 KiB, to each member of `group` that is connected, at most once. The hub
-    /// reads the members from its store, and then sends one record to each node.
-    /// [`NodeEvent::GroupSent`] reports the outcome, or [`NodeEvent::GroupDone`] an error.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] returns `body` as for [`join_group`](Self::join_group), or if it is too long.
-    pub fn send_group(
+    pub(super) fn send_group(
         &mut self,
         now: Instant,
         group: GroupId,
@@ -221,18 +152,7 @@ impl Node {
         self.request_group(now, group, GroupAction::Send(Redacted(&body)))
     }
 
-    /// Sends `body` to the mailbox of each of `players`. The hub stores it once for all of them.
-    ///
-    /// [`NodeEvent::MailStored`] follows if all mailboxes have it,
-    /// [`MailRefused`](NodeEvent::MailRefused) if none has, else
-    /// [`MailPartRefused`](NodeEvent::MailPartRefused). Use it with one player for a mail with a
-    /// priority. Otherwise as [`mail`](Self::mail).
-    ///
-    /// # Errors
-    ///
-    /// As [`mail`](Self::mail); or if there are no players or more than 4,096. Each player takes 8
-    /// bytes of the 64 KiB.
-    pub fn mail_many(
+    pub(super) fn mail_many(
         &mut self,
         now: Instant,
         players: &[ClientId],
@@ -251,13 +171,7 @@ impl Node {
         self.outgoing.push(to, options, body, &self.config)
     }
 
-    /// Sends `body`, at most 32 KiB, to the mailbox of each member of `group`: of those that it has when
-    /// the hub stores the mail, and as one record. Otherwise as [`mail_many`](Self::mail_many).
-    ///
-    /// # Errors
-    ///
-    /// [`SendError`] returns `body` if too many mails wait, or it is too long.
-    pub fn mail_group(
+    pub(super) fn mail_group(
         &mut self,
         now: Instant,
         group: GroupId,
@@ -272,7 +186,16 @@ impl Node {
         self.outgoing.push(to, options, body, &self.config)
     }
 
-    fn request_group(
+    /// Returns an error if no request about a group can be sent now.
+    pub(super) fn check_group(&self) -> Result<(), SendError> {
+        self.check_live(Bytes::new())?;
+        if self.groups.len() >= self.config.group_requests_max {
+            return Err(SendError::Full(Bytes::new().into()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn request_group(
         &mut self,
         now: Instant,
         group: GroupId,
@@ -310,7 +233,11 @@ impl Node {
                 }
             }
             LiveToNode::Cast { from, topic, body } => {
-                self.deliver_cast(Some(from), topic, &body.to_bytes());
+                let body = body.to_bytes();
+                match &mut self.shard {
+                    Some(shard) => shard.on_cast(from, topic, body),
+                    None => self.deliver_cast(Some(from), topic, &body),
+                }
             }
             LiveToNode::Kick {
                 player,
@@ -358,7 +285,12 @@ impl Node {
         self.live_sent.0
     }
 
-    fn deliver_cast(&mut self, from: Option<NodeId>, topic: Name, body: &Redacted<Bytes>) {
+    pub(super) fn deliver_cast(
+        &mut self,
+        from: Option<NodeId>,
+        topic: Name,
+        body: &Redacted<Bytes>,
+    ) {
         for player in self.live.subscribers(topic) {
             let body = body.clone();
             self.queue_live(player, PlayerMessage::Cast { from, topic, body });
@@ -449,13 +381,37 @@ impl Node {
     }
 
     fn end_topic(&mut self, topic: Name) {
+        match &mut self.shard {
+            Some(shard) => shard.on_topic_ended(topic),
+            None => self.unsubscribe_node(topic),
+        }
+    }
+
+    /// Ends the subscription of this node to a topic of this hub.
+    pub(super) fn unsubscribe_node(&mut self, topic: Name) {
+        if let Some(shard) = &mut self.shard {
+            shard.unsubscribe(topic);
+        }
         if self.up().is_some() {
             self.push(&ToHub::Live(LiveToHub::Unsubscribe(topic)));
         }
     }
 
+    /// Subscribes this node to a topic of this hub.
+    pub(super) fn subscribe_node(&mut self, topic: Name) {
+        if let Some(shard) = &mut self.shard {
+            shard.subscribe(topic);
+        }
+        if self.up().is_some() {
+            self.push(&ToHub::Live(LiveToHub::Subscribe(topic)));
+        }
+    }
+
     pub(super) fn subscribe_again(&mut self) {
-        let topics: Vec<_> = self.live.topics().collect();
+        let topics: Vec<_> = match &self.shard {
+            Some(shard) => shard.topics().collect(),
+            None => self.live.topics().collect(),
+        };
         for topic in topics {
             self.push(&ToHub::Live(LiveToHub::Subscribe(topic)));
         }

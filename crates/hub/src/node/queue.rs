@@ -303,6 +303,12 @@ impl OutgoingMail {
 }
 
 impl Outgoing {
+    /// Returns whether a mail is within the limits of `config`.
+    pub(super) fn has_room(&self, to: &MailTo, body: &Bytes, config: &NodeConfig) -> bool {
+        let bytes = self.bytes.saturating_add(cost(to, body));
+        self.mails.len() < config.mails_max && bytes <= config.mail_bytes_max
+    }
+
     /// Queues a mail within the limits of `config`.
     pub(super) fn push(
         &mut self,
@@ -311,12 +317,11 @@ impl Outgoing {
         body: Bytes,
         config: &NodeConfig,
     ) -> Result<SenderSeq, SendError> {
-        let bytes = self.bytes.saturating_add(cost(&to, &body));
-        if self.mails.len() >= config.mails_max || bytes > config.mail_bytes_max {
+        if !self.has_room(&to, &body, config) {
             return Err(SendError::Full(body.into()));
         }
         self.last = self.last.next();
-        self.bytes = bytes;
+        self.bytes = self.bytes.saturating_add(cost(&to, &body));
         self.mails.push_back(OutgoingMail {
             seq: self.last,
             to,

@@ -11,6 +11,7 @@ use crate::field::{
     Addr, BatchSeq, CallId, ClaimNumber, CountKey, DecodeError, Epoch, Lease, MailSeq, Name,
     Redacted, RequestId, Role, SenderSeq,
 };
+use crate::shard::{Shard, ShardView};
 
 /// A record from a node to the hub. Layouts list the size of each field in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +88,9 @@ pub enum ToHub<'a> {
     Kv(KvToHub<'a>),
     /// A batch or a query of statistics.
     Stats(StatsToHub<'a>),
+    /// `code 1, index 1, count 1, hubs 8`: the hub that the node has dialed, as its join file says. It
+    /// precedes `Join` if there are several hubs.
+    Shard(ShardView),
 }
 
 /// Identifies a node.
@@ -208,6 +212,11 @@ impl<'a> ToHub<'a> {
             },
             code::WATCH => Self::Watch(PresenceFilter::decode(&mut reader)?),
             code::MAIL_MANY => Self::MailMany(MailManySubmission::decode(&mut reader)?),
+            code::SHARD => {
+                let shard = Shard::decode(&mut reader)?;
+                let hubs = reader.u64()?;
+                Self::Shard(ShardView { shard, hubs })
+            }
             code @ 0x20..=0x23 => Self::Group(GroupToHub::decode(code, &mut reader)?),
             code @ 0x18..=0x1f => Self::Kv(KvToHub::decode(code, &mut reader)?),
             code @ (code::STATS_BATCH | code::STATS_QUERY) => {
@@ -259,6 +268,7 @@ impl<'a> ToHub<'a> {
             Self::Group(it) => it.encode(&mut out),
             Self::Kv(it) => it.encode(&mut out),
             Self::Stats(it) => it.encode(&mut out),
+            Self::Shard(view) => out.fields(&[&code::SHARD, &view.shard, &view.hubs]),
         }
     }
 }

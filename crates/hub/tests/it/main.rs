@@ -32,6 +32,7 @@ mod power_cuts;
 mod presence;
 mod properties;
 mod redact;
+mod sharded;
 mod share;
 mod stats;
 mod vectors;

@@ -6,17 +6,18 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::thread;
 
 use crossbeam_channel::{Receiver, TryRecvError};
+use hub::NodeEvent;
 use wire::{CommandId, Instant, NodeId};
 
 use crate::tcp::{Dial, DialError};
 
-/// Resolves the host names of a join file, one at a time.
+/// Resolves the host names of a join file. The name of one hub does not wait for that of another.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     known: BTreeMap<String, Vec<SocketAddr>>,
-    running: Option<(String, Receiver<Vec<SocketAddr>>)>,
-    /// The running dial, and its name.
-    dialled: Option<(CommandId, String)>,
+    running: BTreeMap<String, Receiver<Vec<SocketAddr>>>,
+    /// The running dial to each hub, and its name.
+    dialled: BTreeMap<NodeId, (CommandId, String)>,
     /// Number of dials; a name's addresses are tried in turn.
     turn: usize,
 }
@@ -38,7 +39,7 @@ impl Lookup {
         let turn = self.turn.checked_rem(found.len()).unwrap_or_default();
         self.turn = self.turn.wrapping_add(1);
         let socket = *found.get(turn)?;
-        self.dialled = Some((id, address));
+        self.dialled.insert(node, (id, address));
         Some(Dial {
             address: socket,
             peer: node.into(),
@@ -53,7 +54,12 @@ impl Lookup {
 
     /// Handles the end of a dial. After a failure the name is resolved again.
     pub(super) fn on_dialled<T, E>(&mut self, id: CommandId, result: &Result<T, E>) {
-        if let Some((_, address)) = self.dialled.take_if(|(dialled, _)| *dialled == id)
+        let mut dialled = self.dialled.iter();
+        let own = dialled.find(|(_, (dialled, _))| *dialled == id);
+        let Some(node) = own.map(|(node, _)| *node) else {
+            return;
+        };
+        if let Some((_, address)) = self.dialled.remove(&node)
             && result.is_err()
         {
             self.start(address);
@@ -61,22 +67,19 @@ impl Lookup {
     }
 
     fn take_answer(&mut self) {
-        let Some((name, answer)) = &self.running else {
-            return;
-        };
-        match answer.try_recv() {
+        self.running.retain(|name, answer| match answer.try_recv() {
             Ok(found) => {
                 self.known.insert(name.clone(), found);
-                self.running = None;
+                false
             }
-            Err(TryRecvError::Disconnected) => self.running = None,
-            Err(TryRecvError::Empty) => {}
-        }
+            Err(TryRecvError::Disconnected) => false,
+            Err(TryRecvError::Empty) => true,
+        });
     }
 
     fn start(&mut self, name: String) {
         self.take_answer();
-        if self.running.is_some() {
+        if self.running.contains_key(&name) || self.running.len() >= LOOKUPS_MAX {
             return;
         }
         let (sender, answer) = crossbeam_channel::bounded(1);
@@ -89,12 +92,15 @@ impl Lookup {
                 drop(sender.send(found.unwrap_or_default()));
             });
         if spawned.is_ok() {
-            self.running = Some((name, answer));
+            self.running.insert(name, answer);
         }
     }
 }
 
 const ADDRESSES_MAX: usize = 16;
+
+/// Lookups at once; each has a thread.
+const LOOKUPS_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DialFailure {
@@ -109,42 +115,67 @@ wire::display_text! { DialFailure {
     Self::Dial(error) => "{error}",
 }}
 
-/// Logs a node's failed dials: a new reason at once, an unchanged one every minute.
+/// Logs a node's failed dials: a new reason at once, an unchanged one every minute for each hub.
 #[derive(Debug)]
 pub(super) struct DialLog {
     node: NodeId,
-    last_logged: Option<(DialFailure, Instant)>,
+    /// The last dial to each hub.
+    dialled: BTreeMap<NodeId, CommandId>,
+    last_logged: BTreeMap<NodeId, (DialFailure, Instant)>,
 }
 
 impl DialLog {
     pub(super) const fn new(node: NodeId) -> Self {
         Self {
             node,
-            last_logged: None,
+            dialled: BTreeMap::new(),
+            last_logged: BTreeMap::new(),
         }
     }
 
-    pub(super) fn on_failed(&mut self, now: Instant, reason: DialFailure) {
-        if self.should_log(now, reason) {
+    pub(super) fn on_dial(&mut self, id: CommandId, hub: NodeId) {
+        self.dialled.insert(hub, id);
+    }
+
+    pub(super) fn on_failed(&mut self, now: Instant, id: CommandId, reason: DialFailure) {
+        if let Some(hub) = self.hub_of(id)
+            && self.should_log(now, hub, reason)
+        {
             let node = self.node;
-            tracing::warn!(%node, %reason, "the hub cannot be reached; retrying");
+            tracing::warn!(%node, %hub, %reason, "the hub cannot be reached; retrying");
         }
     }
 
-    pub(super) fn on_joined(&mut self) {
-        if self.last_logged.take().is_some() {
-            tracing::info!(node = %self.node, "reached the hub");
+    pub(super) fn on_reached(&mut self, id: CommandId) {
+        if let Some(hub) = self.hub_of(id)
+            && self.last_logged.remove(&hub).is_some()
+        {
+            tracing::info!(node = %self.node, %hub, "reached the hub");
         }
     }
 
-    fn should_log(&mut self, now: Instant, reason: DialFailure) -> bool {
-        let is_new = self.last_logged.is_none_or(|(last_logged, at)| {
-            last_logged != reason || now.saturating_since(at) >= REPEAT_INTERVAL
+    /// Logs a refusal of a hub that the application may not handle.
+    pub(super) fn on_event(&self, event: &NodeEvent) {
+        if let NodeEvent::ShardRefused { shard, reason } = event {
+            tracing::warn!(node = %self.node, shard, %reason, "a hub refuses this node");
+        }
+    }
+
+    fn hub_of(&self, id: CommandId) -> Option<NodeId> {
+        let mut dialled = self.dialled.iter();
+        let (hub, _) = dialled.find(|(_, dialled)| **dialled == id)?;
+        Some(*hub)
+    }
+
+    fn should_log(&mut self, now: Instant, hub: NodeId, reason: DialFailure) -> bool {
+        let last = self.last_logged.get(&hub);
+        let is_new = last.is_none_or(|(last_logged, at)| {
+            *last_logged != reason || now.saturating_since(*at) >= REPEAT_INTERVAL
         });
         // A deliberate shutdown is not logged.
         let is_fault = reason != DialFailure::Dial(DialError::Ended);
         if is_new && is_fault {
-            self.last_logged = Some((reason, now));
+            self.last_logged.insert(hub, (reason, now));
         }
         is_new && is_fault
     }
@@ -177,7 +208,7 @@ mod tests {
             if let Some(dial) = dial {
                 break dial;
             }
-            assert!(lookup.running.is_some(), "no resolution runs");
+            assert!(!lookup.running.is_empty(), "no resolution runs");
             thread::yield_now();
         };
         assert!(dial.address.ip().is_loopback());
@@ -186,10 +217,25 @@ mod tests {
         assert!(!lookup.has_failed("localhost:7400"));
         // After a failed dial the name is resolved again; meanwhile the old address is dialed.
         lookup.on_dialled(CommandId(id), &Err::<(), _>(()));
-        assert!(lookup.running.is_some());
+        assert!(!lookup.running.is_empty());
         let again = lookup.dial(CommandId(id + 1), HUB, "localhost:7400".to_owned());
         assert!(again.is_some());
     }
+
+    #[test]
+    fn the_name_of_a_hub_does_not_wait_for_that_of_another() {
+        let mut lookup = Lookup::default();
+        for name in ["hub.invalid:7400", "localhost:7400"] {
+            assert!(lookup.dial(CommandId(1), HUB, name.to_owned()).is_none());
+        }
+        assert_eq!(lookup.running.len(), 2);
+        for number in 0..100 {
+            let name = format!("hub-{number}.invalid:7400");
+            assert!(lookup.dial(CommandId(1), HUB, name).is_none());
+        }
+        assert!(lookup.running.len() <= LOOKUPS_MAX);
+    }
+
     #[test]
     fn a_name_without_addresses_is_reported_as_failed() {
         let mut lookup = Lookup::default();
@@ -198,7 +244,7 @@ mod tests {
         assert!(!lookup.has_failed(name), "not resolved yet");
         assert!(lookup.dial(CommandId(1), HUB, name.to_owned()).is_none());
         while !lookup.has_failed(name) {
-            assert!(lookup.running.is_some(), "no resolution runs");
+            assert!(!lookup.running.is_empty(), "no resolution runs");
             thread::yield_now();
         }
     }
@@ -220,12 +266,16 @@ mod tests {
             (121, refused),
         ]
         .into_iter()
-        .filter(|(second, error)| dial_log.should_log(at(*second), DialFailure::Dial(*error)))
+        .filter(|(second, error)| dial_log.should_log(at(*second), HUB, DialFailure::Dial(*error)))
         .map(|(second, _)| second)
         .collect();
         assert_eq!(last_logged, [0, 60, 61, 121]);
-        dial_log.on_joined();
-        assert!(dial_log.should_log(at(122), DialFailure::Dial(refused)));
-        assert!(dial_log.should_log(at(122), DialFailure::NoAddress));
+        let other = NodeId([2; 32]);
+        assert!(dial_log.should_log(at(121), other, DialFailure::Dial(refused)));
+        dial_log.on_dial(CommandId(1), HUB);
+        dial_log.on_reached(CommandId(1));
+        assert!(dial_log.should_log(at(122), HUB, DialFailure::Dial(refused)));
+        assert!(dial_log.should_log(at(122), HUB, DialFailure::NoAddress));
+        assert!(!dial_log.should_log(at(122), other, DialFailure::Dial(refused)));
     }
 }

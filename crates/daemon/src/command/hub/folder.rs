@@ -133,11 +133,18 @@ fn renew_log_id(folder: &Path) -> Result<(), Failure> {
     let log = LogId(trust::random_instance(&mut Ring::new())?.0);
     let refuse = |error: &dyn std::fmt::Display| Failure::file(folder, error);
     let files = FileSegments::open(folder).map_err(|error| refuse(&SystemFault(&error)))?;
-    let store = Store::open(files, StoreConfig::default(), log);
+    let store = Store::open(files, any_shard(), log);
     let mut store = store.map_err(|failure| refuse(&failure.error))?;
     store
         .renew_log_id(log)
         .map_err(|_| refuse(&"no segment can be added to the copy"))
+}
+
+/// The limits of a store that opens the log of any of several hubs.
+fn any_shard() -> StoreConfig {
+    let mut config = StoreConfig::default();
+    config.shard = None;
+    config
 }
 
 fn copy_failure((from, to): (&Path, &Path), error: &io::Error) -> Failure {
@@ -162,7 +169,7 @@ fn check(folder: &Path, shown: &Path) -> Result<Found, Failure> {
     let files =
         FileSegments::view(folder).map_err(|error| Failure::file(shown, SystemFault(&error)))?;
     let log = LogId(trust::random_instance(&mut Ring::new())?.0);
-    let store = Store::open(Overlay::new(files), StoreConfig::default(), log);
+    let store = Store::open(Overlay::new(files), any_shard(), log);
     let store = store.map_err(|failure| {
         let error = failure.error;
         Failure::new(

@@ -85,25 +85,37 @@ impl ListPlayers {
         pages(&self.api, &query, "players", player_line)
     }
 
-    fn show_one(&self, player: u64) -> Result<(), Failure> {
+    /// Returns the player's entry in the list of one hub.
+    fn find(api: &ApiArgs, player: u64) -> Result<Option<Value>, Failure> {
         // The place before it in the order of the list.
         let after = match player.checked_sub(1) {
             Some(before) => format!("&after=player-{before}"),
             None => String::new(),
         };
         let line = format!("GET /v1/presence?kind=players&max=1{after}");
-        let page = self.api.json(&line, None)?;
+        let page = api.json(&line, None)?;
         let found = page.get("players").and_then(Value::as_array);
         let found = found.and_then(|players| players.first());
         let is_it = |found: &&Value| text(found, "player") == player.to_string();
-        let Some(found) = found.filter(is_it) else {
+        Ok(found.filter(is_it).cloned())
+    }
+
+    fn show_one(&self, player: u64) -> Result<(), Failure> {
+        let mut found = None;
+        for api in self.api.each() {
+            found = Self::find(&api, player)?;
+            if found.is_some() {
+                break;
+            }
+        }
+        let Some(found) = found else {
             let sentence = format_args!("no node holds player {player}");
             return Err(Failure::new(Exit::CheckFailed, sentence));
         };
         if self.api.json {
             print_line(&json!({"schema": 1, "players": [found]}).to_string())
         } else {
-            print_line(&player_line(found))
+            print_line(&player_line(&found))
         }
     }
 }
@@ -116,35 +128,37 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Prints all pages of a list: a line for each entry, or one object.
+/// Prints all pages of a list: a line for each entry, or one object. Each hub lists its own players, and
+/// any hub all nodes.
 fn pages(
     api: &ApiArgs,
     query: &str,
     kind: &str,
     line: impl Fn(&Value) -> String,
 ) -> Result<(), Failure> {
+    let hubs = if kind == "players" { usize::MAX } else { 1 };
     let mut all = Vec::new();
-    let mut after = String::new();
-    loop {
-        let mut page = api.json(&format!("GET /v1/presence?{query}{after}"), None)?;
-        let found = page.get_mut(kind).and_then(Value::as_array_mut);
-        let found = found.map(std::mem::take).unwrap_or_default();
-        if api.json {
-            all.extend(found);
-        } else {
-            found
-                .iter()
-                .try_for_each(|entry| print_line(&line(entry)))?;
-        }
-        match page.get("next").and_then(Value::as_str) {
-            Some(next) => after = format!("&after={}", percent_encode(next)),
-            None if api.json => {
-                let list = json!({"schema": 1, kind: all});
-                return print_line(&list.to_string());
+    for hub in api.each().take(hubs) {
+        let mut after = Some(String::new());
+        while let Some(place) = after {
+            let mut page = hub.json(&format!("GET /v1/presence?{query}{place}"), None)?;
+            let found = page.get_mut(kind).and_then(Value::as_array_mut);
+            let found = found.map(std::mem::take).unwrap_or_default();
+            if api.json {
+                all.extend(found);
+            } else {
+                found
+                    .iter()
+                    .try_for_each(|entry| print_line(&line(entry)))?;
             }
-            None => return Ok(()),
+            let next = page.get("next").and_then(Value::as_str);
+            after = next.map(|next| format!("&after={}", percent_encode(next)));
         }
     }
+    if api.json {
+        print_line(&json!({"schema": 1, kind: all}).to_string())?;
+    }
+    Ok(())
 }
 
 impl KickPlayer {

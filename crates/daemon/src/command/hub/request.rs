@@ -2,13 +2,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 use servicer::Authorities;
 
-use super::super::host::{HostPort, Protection};
+use super::super::host::{HostPort, HostPortError, Protection};
 use crate::exit::{Exit, Failure, SystemFault};
 use crate::http::client::{self, Answer, Request, Stream};
 use crate::hub_api;
@@ -16,9 +17,9 @@ use crate::hub_api;
 /// Address of a hub's API, and the key.
 #[derive(Args, Clone, Debug)]
 pub struct ApiArgs {
-    /// Address of the hub's API, as HOST:PORT.
+    /// Address of the hub's API, as HOST:PORT; with several hubs, those of all, separated by commas.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7480")]
-    http: HostPort,
+    http: ApiHosts,
     /// File with the API key; `hub key` writes it. To another host it needs --ca.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -31,6 +32,31 @@ pub struct ApiArgs {
     /// Prints JSON.
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// Addresses of the APIs of one or more hubs.
+#[derive(Clone, Debug)]
+struct ApiHosts {
+    first: HostPort,
+    others: Vec<HostPort>,
+}
+
+impl ApiHosts {
+    fn iter(&self) -> impl Iterator<Item = &HostPort> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+}
+
+impl FromStr for ApiHosts {
+    type Err = HostPortError;
+
+    fn from_str(text: &str) -> Result<Self, HostPortError> {
+        let mut hosts = text.split(',').map(str::parse);
+        Ok(Self {
+            first: hosts.next().unwrap_or(Err(HostPortError::NoPort))?,
+            others: hosts.collect::<Result<_, _>>()?,
+        })
+    }
 }
 
 /// Longest response, bytes: a page of the longest mails in base64, or the metrics.
@@ -52,10 +78,21 @@ impl ApiArgs {
         body: Option<&[u8]>,
     ) -> Result<Value, Failure> {
         let bytes = self.answer(line, header, body)?;
-        serde_json::from_slice(&bytes).map_err(|_| client::wrong_server(HUB, &self.http))
+        serde_json::from_slice(&bytes).map_err(|_| client::wrong_server(HUB, self.http()))
     }
 
-    /// Sends a request, and returns the body of a success.
+    /// Returns the arguments for each of the hubs alone.
+    pub(super) fn each(&self) -> impl Iterator<Item = Self> {
+        self.http.iter().map(|first| Self {
+            http: ApiHosts {
+                first: first.clone(),
+                others: Vec::new(),
+            },
+            ..self.clone()
+        })
+    }
+
+    /// Sends a request, to the next hub if it belongs to another; returns the body of a success.
     pub(super) fn bytes(&self, line: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
         self.answer(line, None, body)
     }
@@ -75,39 +112,32 @@ impl ApiArgs {
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
         let authorities = self.authorities()?;
-        let answer = self
-            .http
-            .send_to(HUB, request, self.protection(authorities.as_ref()))?;
-        if (200..300).contains(&answer.status) {
-            return Ok(answer.body);
+        let protection = self.protection(authorities.as_ref());
+        let mut refusal = None;
+        for http in self.http.iter() {
+            let answer = http.send_to(HUB, request, protection)?;
+            if (200..300).contains(&answer.status) {
+                return Ok(answer.body);
+            }
+            let is_elsewhere = answer.status == MISDIRECTED;
+            refusal = Some(failure(http, &answer));
+            if !is_elsewhere {
+                break;
+            }
         }
-        Err(self.failure(&answer))
+        Err(refusal.unwrap_or_else(|| client::wrong_server(HUB, self.http())))
     }
 
-    /// Returns the failure that an error response means.
+    /// Returns the failure that an error response of the first hub means.
     pub(super) fn failure(&self, answer: &Answer) -> Failure {
-        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let status = answer.status;
-        let Some(detail) = body.get("detail").and_then(Value::as_str) else {
-            let mut failure = client::wrong_server(HUB, &self.http);
-            failure.sentence = format!("{failure}: {status}");
-            return failure;
-        };
-        let exit = match status {
-            // The request is not understood, for example by an older hub.
-            400 | 405 => Exit::Usage,
-            404 => Exit::CheckFailed,
-            408 | 503 | 504 => Exit::TimedOut,
-            _ => Exit::Refused,
-        };
-        Failure::new(exit, format_args!("{}: {detail}", self.http))
+        failure(self.http(), answer)
     }
 
-    /// Opens a connection.
+    /// Opens a connection to the first hub.
     pub(super) fn connect(&self) -> Result<Stream, Failure> {
         let authorities = self.authorities()?;
         let protection = self.protection(authorities.as_ref());
-        self.http.connect(HUB, self.timeout(), protection)
+        self.http().connect(HUB, self.timeout(), protection)
     }
 
     /// Returns the header line with the key.
@@ -119,8 +149,9 @@ impl ApiArgs {
         Ok(Some(format!("Authorization: Bearer {}", *token)))
     }
 
+    /// Returns the address of the first hub.
     pub(super) const fn http(&self) -> &HostPort {
-        &self.http
+        &self.http.first
     }
 
     const fn timeout(&self) -> Duration {
@@ -167,6 +198,27 @@ pub(super) fn read_body(path: &Path, what: &str) -> Result<Vec<u8>, Failure> {
         return Err(Failure::new(Exit::Usage, sentence));
     }
     Ok(body)
+}
+
+/// The request is about another hub (RFC 9110, section 15.5.20).
+const MISDIRECTED: u16 = 421;
+
+fn failure(http: &HostPort, answer: &Answer) -> Failure {
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let status = answer.status;
+    let Some(detail) = body.get("detail").and_then(Value::as_str) else {
+        let mut failure = client::wrong_server(HUB, http);
+        failure.sentence = format!("{failure}: {status}");
+        return failure;
+    };
+    let exit = match status {
+        // The request is not understood, for example by an older hub.
+        400 | 405 => Exit::Usage,
+        404 => Exit::CheckFailed,
+        408 | 503 | 504 => Exit::TimedOut,
+        _ => Exit::Refused,
+    };
+    Failure::new(exit, format_args!("{http}: {detail}"))
 }
 
 /// Prints bytes, and ends the last line.

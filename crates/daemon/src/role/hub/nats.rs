@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crypto::Ring;
-use hub::{LogId, OpenFailure, Store, StoreConfig};
+use hub::{LogId, OpenFailure, Shard, Store, StoreConfig};
 use hub_nats::{NatsConfig, NatsError, NatsServer, StreamSegments, Watch, store_config};
 
 use super::log_recovery;
@@ -17,6 +17,13 @@ pub(super) fn take_over(
     listen: SocketAddr,
     keep_waiting: impl FnMut() -> bool,
 ) -> Result<Option<(Store<StreamSegments>, Watch)>, Failure> {
+    let mut config = config.clone();
+    // Each shard has a log; the first one keeps the name, so that a single hub that becomes one of several
+    // finds its log, and refuses it.
+    match limits.shard.map_or(0, Shard::index) {
+        0 => {}
+        index => config.name = format!("{}-{index}", config.name),
+    }
     let server = NatsServer::connect(config.clone()).map_err(|error| failure(&error))?;
     let process = std::process::id();
     let owner = format!("the hub on {listen}, process {process}");
