@@ -13,7 +13,7 @@
 //!
 //! One line is one grant: the holder of the key with this hash may join in this role. A key that
 //! has several roles has several lines. Several hubs share the load: the first is shard 0, see
-//! [`Shard`](crate::Shard). Everything behind `#` is a remark. Options are `name=`
+//! [`Shard`]. Everything behind `#` is a remark. Options are `name=`
 //! (one), `service=` (what it may serve), `address=` (hub and mesh nodes: where it listens) and
 //! `issues=claims` (its signature proves which node may claim a player).
 
