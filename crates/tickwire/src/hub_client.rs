@@ -5,8 +5,8 @@
 //! thread, which dials the hub until it is reached, and again after every disconnect.
 //!
 //! What happens to a request if the hub restarts meanwhile: a mail waits and is sent again, and is stored
-//! once; a call ends with [`CallError::HubDown`](hub::record::CallError::HubDown); a live message has
-//! the outcome `None`; a write of a key ends with [`KvError::Unknown`](hub::kv::KvError::Unknown) if it may
+//! once; a call ends with [`CallError::HubDown`]; a live message has
+//! the outcome `None`; a write of a key ends with [`KvError::Unknown`] if it may
 //! have been executed. Watches continue.
 
 mod application;
