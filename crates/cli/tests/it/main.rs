@@ -33,6 +33,7 @@ mod roles;
 #[cfg(unix)]
 mod seed;
 mod server;
+mod sharded_hub;
 #[cfg(target_os = "linux")]
 mod shards;
 mod stack;
