@@ -190,6 +190,20 @@ impl Game {
         }
     }
 
+    /// Half of the players leave, and no hub can report it before its next snapshot.
+    fn leave_while_hubs_are_down(&mut self) {
+        for hub in 0..HUBS {
+            let down = Some(Duration::from_millis(500));
+            self.net.crash_hub(hub, Power::Stays, down);
+        }
+        let now = self.net.now;
+        for player in (0..PLAYERS).step_by(2).map(ClientId) {
+            if let Some((node, claim)) = self.at.remove(&player) {
+                self.net.node(node).release(now, claim);
+            }
+        }
+    }
+
     fn check(&self) {
         assert!(self.waiting.is_empty(), "{:?}", self.waiting);
         assert!(self.multicasts.is_empty(), "{:?}", self.multicasts);
@@ -241,6 +255,8 @@ fn sim_hub_9_mail_and_presence_survive_restarts_of_three_shards() {
         for player in (0..PLAYERS).map(ClientId) {
             game.claim(player);
         }
+        game.run_ms(20_000);
+        game.leave_while_hubs_are_down();
         game.run_ms(20_000);
         game.check();
         outcomes += game.outcomes;
